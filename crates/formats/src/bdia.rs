@@ -13,7 +13,7 @@
 //! per row and diagonal. A new band costs another window: |T| bytes of x per row from the cache or from memory. With
 //! one absent diagonal both cost the same, and the longer band wins because it has fewer windows. With two, filling
 //! costs more.
-//! Order: stored, ascending diagonals: CSR's order.
+//! Order: stored. Each row is summed by ascending diagonals, as in CSR.
 //! Reference: Wang, Ren, Tian, Efficient sparse matrix-vector multiplication and CG solver optimization on GPU, 2013;
 //! generalised here from one band to a list.
 

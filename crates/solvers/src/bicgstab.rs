@@ -1,8 +1,8 @@
 //! BiCGStab for general square systems, with an exit after the half step if that suffices.
 //!
 //! Preconditioning ([`Placement`]): from the right, the monitor watches the residual's norm. The method keeps p^ and
-//! s^, so M^-1 may change from step to step. From the left, the recurrence is that of M^-1 A x = M^-1 b; it ends once
-//! the norm of M^-1 r has fallen as much as the residual should. In both cases `converged` refers to the true residual.
+//! s^, so M^-1 may change from step to step. From the left, the method solves M^-1 A x = M^-1 b; it ends once the norm
+//! of M^-1 r has fallen by the factor that the residual should. In both cases `converged` refers to the true residual.
 //!
 //! Every scalar is a quotient of device scalars: alpha = rho / r0'v, omega = t's / t't, beta = (rho next / r0'v) (t't /
 //! t's), and beta omega = rho next / r0'v. No product of them is stored, so none underflows before the quotient is
@@ -12,7 +12,7 @@
 //! update: 7, direction: 4), 27 with Jacobi. From the left, the two pairs of dot products are separate passes: 6 more.
 //! The trace tests check these numbers.
 //!
-//! Order: that of the backend's operations; the same bits recorded or not, for any `check_every`.
+//! Order: that of the backend's operations. The bits do not depend on recording or on `check_every`.
 //! Reference: van der Vorst 1992, Bi-CGSTAB: a fast and smoothly converging variant of Bi-CG for the solution of
 //! nonsymmetric linear systems; the half-step exit as in Cheng et al. 2018.
 
@@ -87,7 +87,6 @@ impl<T: Real, B: Backend<T>> BiCgStab<T, B> {
     /// residual there. The squares of these norms must be in range.
     ///
     /// # Errors
-    /// Out of memory.
     /// Out of memory.
     pub fn with(be: &B, n: usize, placement: Placement) -> Result<Self> {
         let scalar = || be.scalar(T::zero());

@@ -1,13 +1,15 @@
 //! The complete factorisation that an iteration competes with: its predicted cost, and when an iteration gives way to
 //! it.
 //!
-//! Every decision follows from the matrix, the device's profile and residuals at fixed iterations, never from a clock,
-//! so a solve repeats bit for bit on one machine.
+//! Decisions follow from the matrix, the device's profile, the memory limit and residuals at fixed iterations, never
+//! from a clock. So a solve repeats bit for bit on one machine with the same number of threads. Without a memory limit,
+//! factors above 256 MiB also depend on the memory that is free.
 //!
 //! Model, in nanoseconds. A factorisation costs [`spandrel_formats::profile::Host::factor_entry`] per entry of the
-//! factors and `factor_flop` per operation, shared by the host's threads. An iteration costs the bytes of the products,
-//! of the incomplete factors and of the vectors at the rate of one unit of the device, because triangular solves rarely
-//! gain from more; on a GPU also calls and levels. `record/cpu-robust.jsonl` has the results.
+//! factors, and `factor_flop` per operation divided by the host's threads. An iteration costs the time to move its
+//! bytes (products, incomplete factors, vectors) with one core of a CPU or a whole GPU, because triangular solves
+//! rarely gain from more cores. On a GPU, calls and the levels of the triangles are added. `record/cpu-robust.jsonl`
+//! has what these choices achieve.
 
 use std::sync::Arc;
 
@@ -28,7 +30,7 @@ const ITERATIONS: [f64; 2] = [500.0, 1000.0];
 const SETUP: [f64; 2] = [80.0, 4e5];
 /// Nanoseconds per entry of the symbolic phase of a factorisation: Cholesky, and LU with its bound.
 const ANALYSIS: [f64; 2] = [80.0, 350.0];
-/// The first iteration at which an iteration is compared with its rival; later ones double.
+/// The number of iterations at which the two are compared first. Later numbers at most double.
 const FIRST_LOOK: usize = 48;
 /// The share of the rival's time that an iteration gets before its pace is judged.
 const TRIAL: f64 = 0.2;
