@@ -179,7 +179,7 @@ def cupy(repeat: int) -> None:
             return (longer - shorter) / (many - few)
 
         ours = per_iteration(lambda count: sl.cg(A, b, rtol=0.0, maxiter=count))
-        theirs = per_iteration(lambda count: cg(A, b, tol=0.0, maxiter=count))
+        theirs = per_iteration(lambda count: cg(A, b, rtol=0.0, maxiter=count))
         tell("cupy", case=case, ours=ours, theirs=theirs, ratio=theirs / ours, target=3, version=xp.__version__)
 
 

@@ -93,8 +93,9 @@ def driver():
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("method", [sl.cg, sl.bicgstab, sl.gmres])
 def test_matrix_and_vectors_stay_there(method, dtype):
-    A = sl.generate("poisson2d:60", dtype=dtype)
-    b = np.arange(3600).astype(dtype) % 7
+    # u ||A|| ||A^-1|| is 2e-5 in f32: the goal can be reached.
+    A = sl.generate("poisson2d:30", dtype=dtype)
+    b = np.arange(900).astype(dtype) % 7
     rtol = 1e-8 if dtype == np.float64 else 1e-4
     x, info = method(Sparse(A), Array(b), rtol=rtol)
     assert info == 0 and isinstance(x, Array) and x.dtype == dtype
