@@ -1,4 +1,7 @@
-//! Backward errors: how good an answer is if its residual alone does not tell.
+//! How good an answer is: its true residual, and its backward error if the residual alone does not tell.
+//!
+//! A residual computed in the precision of the solve has rounding errors of its own. If the terms of A x are large and
+//! cancel, it may be small by chance. [`ResidualRounding`] bounds these errors; [`true_residual`] has none.
 //!
 //! The backward error of x is the smallest relative change of A and b for which x is the exact answer. If it is about
 //! the unit roundoff, x is as good as the storage of A and b in that precision allows, however large the residual is.
@@ -8,10 +11,11 @@
 //! References: Rigal & Gaches 1967, On the compatibility of a given solution with the data of a linear system
 //! (normwise); Oettli & Prager 1964, Compatibility of approximate solution of linear equations with given error bounds
 //! for coefficients and right-hand sides (componentwise); Higham 2002, Accuracy and stability of numerical algorithms,
-//! section 7.1.
+//! sections 3.5 and 7.1.
 
 use std::fmt;
 
+use rayon::prelude::*;
 use spandrel_formats::{Csr, Real};
 
 /// Normwise backward errors up to this many unit roundoffs count as solved to rounding: 7.1e-15 in f64. Elimination
@@ -77,25 +81,104 @@ fn quotient(a: f64, b: f64) -> f64 {
     if a == 0.0 { 0.0 } else { a / b }
 }
 
+/// How far a residual computed in the precision of the matrix may be from the true one.
+///
+/// Each row of b - A x has an error of at most g (|b| + |A| |x|), with g = k u / (1 - k u) for k roundings and the unit
+/// roundoff u. k is the number of terms of the longest row, and two more; the order of the terms does not matter. The
+/// norm of |A| is at most the root of its largest row sum times its largest column sum.
+///
+/// ```
+/// use spandrel_formats::generate;
+/// use spandrel_solvers::ResidualRounding;
+///
+/// let a = generate::csr::<f64>("poisson2d:100")?;
+/// let rounding = ResidualRounding::of(&a, true);
+/// // If x is about as large as b, a residual of 1e-9 is below 1e-8 for certain. If x is 1e10 times as large, it may
+/// // be rounding only.
+/// assert!(rounding.proves::<f64>(1e-9, 1.0, 1e-8) && !rounding.proves::<f64>(1e-9, 1e10, 1e-8));
+/// # Ok::<(), spandrel_formats::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ResidualRounding {
+    nrows: usize,
+    /// Terms of the longest row.
+    terms: usize,
+    /// A bound of the 2-norm of |A|; infinite or NaN if a sum overflows.
+    magnitude: f64,
+}
+
+impl ResidualRounding {
+    /// The bound for the residuals of a matrix. One parallel pass over the rows; for a matrix that is not symmetric, a
+    /// second pass and a vector of one number per column.
+    pub fn of<T: Real>(a: &Csr<T>, is_symmetric: bool) -> Self {
+        let sum = |i: usize| (a.row_nnz(i), a.row(i).1.iter().map(|v| v.as_f64().abs()).sum::<f64>());
+        let most = |a: (usize, f64), b: (usize, f64)| (a.0.max(b.0), worst(a.1, b.1));
+        let (terms, rows) = (0..a.nrows()).into_par_iter().with_min_len(1024).map(sum).reduce(|| (0, 0.0), most);
+        let columns = if is_symmetric { rows } else { largest_column_sum(a) };
+        Self { nrows: a.nrows(), terms, magnitude: rows.sqrt() * columns.sqrt() }
+    }
+
+    /// Whether a computed ||b - A x|| / ||b|| proves that the true one is at most `target`, with x and b of which
+    /// ||x|| / ||b|| is given. Norms and residual are computed in `T`. A value that is not finite proves nothing.
+    pub fn proves<T: Real>(&self, residual: f64, x_over_b: f64, target: f64) -> bool {
+        let roundings = (self.terms + 2) as f64 * T::UNIT_ROUNDOFF;
+        let of_residual = roundings / (1.0 - roundings);
+        // Three norms, and the sums of `magnitude`.
+        let of_norms = 4.0 * crate::norm::rounding::<T>(self.nrows) + roundings;
+        let bound = residual + of_residual * (1.0 + self.magnitude * x_over_b);
+        roundings < 0.5 && bound * (1.0 + of_norms) <= target
+    }
+}
+
+/// The largest sum of the magnitudes of a column.
+fn largest_column_sum<T: Real>(a: &Csr<T>) -> f64 {
+    let mut sums = vec![0.0; a.ncols()];
+    for (&j, v) in a.col_idx().iter().zip(a.values()) {
+        sums[j as usize] += v.as_f64().abs();
+    }
+    sums.into_iter().fold(0.0, worst)
+}
+
+/// ||b - A x|| / ||b||, with a residual that is computed as if in twice the digits of f64; 0 if the residual is 0.
+///
+/// The sizes must fit; missing elements count as zero. Rows in parallel; the bits do not depend on the number of
+/// threads.
+pub fn true_residual<T: Real>(csr: &Csr<T>, b: &[T], x: &[T]) -> f64 {
+    let b: Vec<f64> = b.iter().map(|b| b.as_f64()).collect();
+    let r: Vec<f64> = b.par_iter().enumerate().with_min_len(1024).map(|(i, &b)| in_row(csr, i, b, x)).collect();
+    quotient(norm(&r), norm(&b))
+}
+
 /// b - A x, computed as if in twice the digits of f64 and rounded once. So the huge x of a nearly singular matrix
 /// cannot hide a residual in the rounding of its evaluation (Ogita, Rump & Oishi 2005, Accurate sum and dot product:
 /// Dot2).
 pub(crate) fn residual<T: Real>(csr: &Csr<T>, b: &[T], x: &[T]) -> Vec<f64> {
-    let row = |(i, b): (usize, &T)| {
-        let (cols, values) = csr.row(i);
-        let (mut sum, mut lost) = (b.as_f64(), 0.0);
-        for (&j, v) in cols.iter().zip(values) {
-            let (v, x) = (-v.as_f64(), x[j as usize].as_f64());
-            let product = v * x;
-            let next = sum + product;
-            let back = next - sum;
-            lost += v.mul_add(x, -product) + ((sum - (next - back)) + (product - back));
-            sum = next;
-        }
-        // After an overflow the correction is NaN, and so is the residual.
-        sum + lost
-    };
-    b.iter().enumerate().map(row).collect()
+    b.iter().enumerate().map(|(i, b)| in_row(csr, i, b.as_f64(), x)).collect()
+}
+
+/// One row of [`residual`].
+fn in_row<T: Real>(csr: &Csr<T>, i: usize, b: f64, x: &[T]) -> f64 {
+    let (cols, values) = csr.row(i);
+    let (mut sum, mut lost) = (b, 0.0);
+    for (&j, v) in cols.iter().zip(values) {
+        let (v, x) = (-v.as_f64(), x[j as usize].as_f64());
+        let product = v * x;
+        let next = sum + product;
+        let back = next - sum;
+        lost += v.mul_add(x, -product) + ((sum - (next - back)) + (product - back));
+        sum = next;
+    }
+    // After an overflow the correction is NaN, and so is the residual.
+    sum + lost
+}
+
+/// ||v|| in units of its largest element, so that no square leaves the range. NaN if an element is NaN.
+pub(crate) fn norm(v: &[f64]) -> f64 {
+    let largest = v.iter().fold(0.0, |most, v| worst(most, v.abs()));
+    if largest == 0.0 || !largest.is_finite() {
+        return largest;
+    }
+    largest * v.iter().map(|v| (v / largest).powi(2)).sum::<f64>().sqrt()
 }
 
 #[cfg(test)]
@@ -143,5 +226,52 @@ mod tests {
         assert!((error.normwise - 1.0 / 3.0).abs() < 1e-15, "{error:?}");
         let error = BackwardError::of(&a, &[1.0, 1.0], &[f64::NAN, 1.0]);
         assert!(error.normwise.is_nan() && error.componentwise.is_nan() && !error.is_stable::<f64>());
+    }
+    #[test]
+    fn a_residual_that_may_be_rounding_proves_nothing() {
+        // A x = (2^60 - 2^60 + 1, ...): in f64 the sum is 0 or 1, by its order.
+        let huge = 2f64.powi(60);
+        let a = matrix(&[(0, 0, 1.0), (0, 1, 1.0), (1, 1, 1.0)]);
+        let (b, x) = ([1.0, -huge], [huge, -huge]);
+        let rounding = ResidualRounding::of(&a, false);
+        assert!(rounding.magnitude >= 1.618, "{rounding:?}"); // the golden ratio is its norm
+        assert!(!rounding.proves::<f64>(0.0, huge, 1e-8) && rounding.proves::<f64>(0.0, 1.0, 1e-8));
+        assert_eq!(true_residual(&a, &b, &x), 1.0 / huge);
+        assert_eq!(true_residual(&a, &[1.0, 0.0], &[huge, -huge]), huge);
+        assert_eq!((true_residual(&a, &[0.0; 2], &[0.0; 2]), true_residual(&a, &[0.0; 2], &x)), (0.0, f64::INFINITY));
+    }
+
+    #[test]
+    fn what_the_bound_proves_is_true() {
+        // Rows of seven terms that cancel, with x of every size.
+        let (n, mut seed) = (50, 1u64);
+        let mut random = || {
+            seed = seed.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+            (seed >> 40) as f32 / 2f32.powi(23) - 1.0
+        };
+        let mut triplets = Triplets::new(n, n).expect("a small shape");
+        (0..n).for_each(|i| (0..7).for_each(|k| triplets.push(i, (i * 3 + k * 5) % n, random()).expect("inside")));
+        let a = triplets.to_csr().expect("a small matrix");
+        let rounding = ResidualRounding::of(&a, false);
+        let length = |v: &[f32]| norm(&v.iter().map(|&v| f64::from(v)).collect::<Vec<_>>());
+        let (mut proved, mut open) = (0, 0);
+        for size in 0..40 {
+            let x: Vec<f32> = (0..n).map(|_| random() * 2f32.powi(size - 20)).collect();
+            let b: Vec<f32> = (0..n)
+                .map(|i| {
+                    a.row(i).0.iter().zip(a.row(i).1).map(|(&j, v)| v * x[j as usize]).sum::<f32>() + random() * 1e-4
+                })
+                .collect();
+            let computed: Vec<f64> = (0..n)
+                .map(|i| f64::from(a.row(i).0.iter().zip(a.row(i).1).fold(b[i], |r, (&j, v)| r - v * x[j as usize])))
+                .collect();
+            let (computed, truth) = (norm(&computed) / length(&b), true_residual(&a, &b, &x));
+            for target in [truth * 0.999, truth * 1.001, truth * 2.0] {
+                let proves = rounding.proves::<f32>(computed, length(&x) / length(&b), target);
+                assert!(!proves || truth <= target, "{computed:e} {truth:e} {target:e}");
+                (proved, open) = (proved + usize::from(proves), open + usize::from(!proves && truth <= target));
+            }
+        }
+        assert!(proved >= 10 && open >= 10, "{proved} {open}");
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! [`Cg`], [`BiCgStab`] and [`Gmres`] run whole iterations on a device without a host round trip; [`Direct`] factors on
 //! the host. All return an [`Outcome`], whose [`Status`] is `converged` only if the residual recomputed from x is as
-//! small as requested.
+//! small as requested. [`ResidualRounding`] tells whether the rounding of that residual matters.
 //!
 //! The iterative methods do not know which backend they run on. They scale by powers of two if norms would leave the
 //! range of the element type.
@@ -40,7 +40,7 @@ mod rhythm;
 mod segments;
 pub mod singular;
 
-pub use accuracy::BackwardError;
+pub use accuracy::{BackwardError, ResidualRounding};
 pub use amg::{Amg, AmgBackend, AmgLevel, AmgOptions};
 pub use bicgstab::{BiCgStab, bicgstab};
 pub use block_jacobi::BlockJacobi;

@@ -159,8 +159,9 @@ impl<T: Real, B: Backend<T>> NullSpace<T, B> {
         let now = r_norm.over(b_norm);
         outcome.true_residual = now;
         let rtol = options.rtol_for::<T>();
+        let asked = rtol.max(crate::norm::Norm::of(options.atol).over(b_norm));
+        outcome.target = asked;
         if outcome.status.is_converged() && !(now <= rtol || r_norm.value() <= options.atol) {
-            let asked = rtol.max(crate::norm::Norm::of(options.atol).over(b_norm));
             outcome.status = if now <= beyond + asked { Status::Inconsistent } else { Status::Stagnated };
         }
         Ok(outcome)

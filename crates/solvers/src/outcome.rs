@@ -11,7 +11,8 @@ use crate::{BackwardError, Error, Result};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Status {
-    /// The true residual, recomputed from x, meets the goal.
+    /// The true residual, recomputed from x in the precision of the solve, meets the goal. If x is so large that the
+    /// terms of A x cancel, that residual has rounding errors of its own: [`crate::ResidualRounding`] bounds them.
     Converged,
     /// The limit of iterations came first.
     MaxIterations,

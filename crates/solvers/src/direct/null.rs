@@ -6,9 +6,10 @@
 
 use spandrel_formats::Real;
 
-use super::refine::{gradient, norm_f64};
+use super::refine::gradient;
 use super::{Direct, Factorable, Method, row_size};
 use crate::Result;
+use crate::accuracy::norm;
 
 /// Solves with the transpose. Each gains about half of the digits if delta is the square root of the unit roundoff.
 const STEPS: usize = 4;
@@ -19,11 +20,11 @@ const VANISHED: f64 = 1e3;
 /// w^T b over ||w|| ||b||: how much of b a combination w of the equations keeps. 0 if b = 0.
 pub fn share_of<T: Real>(w: &[f64], b: &[T]) -> f64 {
     let b: Vec<f64> = b.iter().map(|v| v.as_f64()).collect();
-    let scale = norm_f64(&b);
+    let scale = norm(&b);
     if scale == 0.0 {
         return 0.0;
     }
-    w.iter().zip(&b).map(|(w, b)| w * (b / scale)).sum::<f64>() / norm_f64(w)
+    w.iter().zip(&b).map(|(w, b)| w * (b / scale)).sum::<f64>() / norm(w)
 }
 
 impl<T: Factorable> Direct<T> {

@@ -9,7 +9,7 @@
 use spandrel_formats::{Csr, Real};
 
 use super::{Direct, Factorable, Method};
-use crate::accuracy::residual;
+use crate::accuracy::{self, residual};
 use crate::options::default_rtol;
 use crate::{BackwardError, Error, Outcome, Result, Status};
 
@@ -64,7 +64,7 @@ impl<T: Factorable> Direct<T> {
                     column.iter().zip(&d[j * stride..j * stride + ncols]).map(|(&x, &d)| x + d).collect();
                 let b = &b[j * nrows..(j + 1) * nrows];
                 let after = residual(&self.csr, b, &candidate);
-                let size = norm_f64(&after);
+                let size = accuracy::norm(&after);
                 let error = BackwardError::with_residual(&self.csr, b, &candidate, &after);
                 let worst = error.componentwise;
                 // Small rows beside large ones show only in the componentwise error. NaN fails these comparisons, so it
@@ -167,19 +167,10 @@ pub(super) fn gradient<T: Real>(csr: &Csr<T>, r: &[f64]) -> f64 {
             gradient[j as usize] += v.as_f64() * r;
         }
     }
-    let denominator = norm(csr.values()) * norm_f64(r);
-    relative(norm_f64(&gradient), denominator)
+    let denominator = norm(csr.values()) * accuracy::norm(r);
+    relative(accuracy::norm(&gradient), denominator)
 }
 
 fn norm<T: Real>(v: &[T]) -> f64 {
-    norm_f64(&v.iter().map(|v| v.as_f64()).collect::<Vec<_>>())
-}
-
-/// ||v|| in units of its largest element, so that no square leaves the range. NaN if an element is NaN.
-pub(super) fn norm_f64(v: &[f64]) -> f64 {
-    let largest = v.iter().fold(0.0f64, |m, v| if v.is_nan() || m.is_nan() { f64::NAN } else { m.max(v.abs()) });
-    if largest == 0.0 || !largest.is_finite() {
-        return largest;
-    }
-    largest * v.iter().map(|v| (v / largest).powi(2)).sum::<f64>().sqrt()
+    accuracy::norm(&v.iter().map(|v| v.as_f64()).collect::<Vec<_>>())
 }
