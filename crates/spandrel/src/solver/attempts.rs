@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use spandrel_backend::Backend;
 use spandrel_formats::{Csr, Profile, Real};
-use spandrel_solvers::{Error, Iterate, Method, Outcome, Precond, Progress, Result, Status};
+use spandrel_solvers::{Error, Iterate, Method, Options, Outcome, Precond, Progress, Result, Status};
 
 use super::build::{Setup, Times};
 use super::device::{DeviceSolver, Running, Vector, lost, restored};
@@ -111,9 +111,11 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
     ) -> Result<(Ended, bool)> {
         let (mut first, gave_way) = self.methods(device, b, x, &start, false)?;
         let came_to_nothing = came_to_nothing(&self.plan, &first.outcome);
-        let (Some(host), true) = (&self.host, came_to_nothing && !gave_way) else { return Ok((first, gave_way)) };
+        if !came_to_nothing || gave_way {
+            return Ok((first, gave_way));
+        }
         let Some(mut next) = self.plan.take_standby(&self.settings) else { return Ok((first, false)) };
-        let host = Arc::clone(host);
+        let host = Arc::clone(&self.host);
         let after = counted(first.outcome.iterations, "iteration");
         let why = format!("{} ended as {} after {after}", first.method, first.outcome.status);
         let (from, to) = (self.plan.preconditioner, next.preconditioner);
@@ -178,7 +180,10 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
     /// Whether a factorisation may take over, and should take less time than a few looks at another method.
     fn factors_are_sooner(&mut self, device: &B, method: Method) -> bool {
         const LOOKS: f64 = 100.0;
-        let (true, Some(host)) = (self.plan.direct_is_open, self.host.clone()) else { return false };
+        if !self.plan.direct_is_open {
+            return false;
+        }
+        let host = Arc::clone(&self.host);
         let mut rival = self.rival.take().unwrap_or_else(|| self.new_rival(&host, device));
         let size = (host.nrows(), host.nnz());
         let pace = Pace::of::<T>(size, (method, self.plan.preconditioner), device.profile());
@@ -194,9 +199,9 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
     /// Runs a method, and tells whether it gave way to a factorisation. An iteration that has become long without
     /// progress ends at the limit of iterations.
     fn run(&mut self, device: &B, method: Method, b: &Vector<T, B>, x: &mut Vector<T, B>) -> Result<(Ended, bool)> {
-        let mut rival = match (&self.host, self.plan.direct_is_open) {
-            (Some(host), true) => Some(self.rival.take().unwrap_or_else(|| self.new_rival(host, device))),
-            _ => None,
+        let mut rival = match self.plan.direct_is_open {
+            true => Some(self.rival.take().unwrap_or_else(|| self.new_rival(&self.host, device))),
+            false => None,
         };
         // It must end at the same iteration everywhere.
         let reference = Profile::reference();
@@ -208,7 +213,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         let mut judge = Judge::new(pace, analysis, rival.is_none() || method == Method::Cg);
         // A limit that the caller named is kept.
         let may_end = self.settings.max_iterations.is_none() && self.settings.fallback == Fallback::Auto;
-        let Self { plan, running, reporter, perm, .. } = self;
+        let Self { plan, running, reporter, perm, truth, .. } = self;
         let Some(Running::Iterative(engine)) = running else { return Err(lost()) };
         let (mut gave_way, mut is_hopeless) = (false, false);
         let mut observer = |progress: Progress, iterate: Iterate<'_, T>| -> ControlFlow<()> {
@@ -225,9 +230,14 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
             is_hopeless = may_end && !gave_way && judge.is_hopeless(progress);
             if gave_way || is_hopeless { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
-        let call = Call { method, options: plan.options(), restart: plan.restart, observer: &mut observer };
         let begun = Instant::now();
-        let outcome = engine.run(device, call, b, x);
+        let outcome = nearest(&plan.options(), |options, claims| {
+            let call = Call { method, options, restart: plan.restart, observer: &mut observer };
+            let mut outcome = engine.run(device, call, b, x)?;
+            claims(&mut outcome);
+            let is_denied = truth.denies(device, &**engine, (b, x), &mut outcome)?;
+            Ok((outcome, is_denied))
+        });
         let seconds = begun.elapsed().as_secs_f64();
         self.rival = rival;
         let mut outcome = outcome?;
@@ -240,6 +250,39 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
     }
 }
 
+/// The outcome of an iteration. If its claim of convergence was nearly true, it continues from the x reached, with a
+/// smaller goal.
+///
+/// `run` calls what it gets with the outcome before it looks for the truth, and tells whether it denied a claim.
+fn nearest(
+    options: &Options,
+    mut run: impl FnMut(Options, &dyn Fn(&mut Outcome)) -> Result<(Outcome, bool)>,
+) -> Result<Outcome> {
+    /// A residual of at most this many goals is nearly true; the next goal is the first one over this.
+    const NEAR: f64 = 2.0;
+    let (first, is_denied) = run(*options, &|_| {})?;
+    let left = options.max_iters.map_or(usize::MAX, |limit| limit.saturating_sub(first.iterations));
+    if !is_denied || first.true_residual > NEAR * first.target || left == 0 {
+        return Ok(first);
+    }
+    let smaller = Options {
+        rtol: options.rtol.map(|rtol| rtol / NEAR),
+        atol: options.atol / NEAR,
+        max_iters: Some(left),
+        ..*options
+    };
+    let (mut next, _) = run(smaller, &|next| {
+        next.target = first.target;
+        if next.status != Status::Interrupted && next.true_residual <= next.target {
+            next.status = Status::Converged;
+        }
+    })?;
+    next.iterations += first.iterations;
+    next.restarts += first.restarts + 1;
+    next.history = [&first.history, next.history.get(1..).unwrap_or_default()].concat();
+    Ok(next)
+}
+
 /// The x with which every attempt begins.
 fn begin<T: Real, B: Backend<T>>(device: &B, x: &mut B::Vector, start: &Start<B::Vector>) -> Result<()> {
     match start {
@@ -248,4 +291,56 @@ fn begin<T: Real, B: Backend<T>>(device: &B, x: &mut B::Vector, start: &Start<B:
         Start::Once => {}
     }
     Ok(())
+}
+
+#[cfg(all(test, feature = "cpu"))]
+mod tests {
+    use std::cell::RefCell;
+
+    use super::*;
+
+    fn ended(status: Status, true_residual: f64, iterations: usize) -> Outcome {
+        let one = Csr::from_triplets(1, 1, [(0, 0, 1.0)]).unwrap();
+        let mut outcome =
+            crate::Solver::builder().device(crate::any::Choice::Cpu).build(one).unwrap().solve(&[1.0]).unwrap().outcome;
+        (outcome.status, outcome.true_residual, outcome.iterations) = (status, true_residual, iterations);
+        (outcome.target, outcome.restarts, outcome.history) = (1e-8, 1, vec![1.0; iterations + 1]);
+        outcome
+    }
+
+    /// What [`nearest`] makes of these attempts, of which the first is denied, and the options of each.
+    fn of(first: Outcome, second: Outcome) -> (Outcome, Vec<Options>) {
+        let (seen, left) = (RefCell::new(Vec::new()), RefCell::new(vec![second, first]));
+        let options = Options { rtol: Some(1e-8), atol: 1e-3, max_iters: Some(10), ..Options::default() };
+        let outcome = nearest(&options, |options, claims| {
+            seen.borrow_mut().push(options);
+            let mut outcome = left.borrow_mut().pop().expect("at most two attempts");
+            claims(&mut outcome);
+            Ok((outcome, seen.borrow().len() == 1))
+        });
+        (outcome.unwrap(), seen.into_inner())
+    }
+
+    #[test]
+    fn a_claim_that_was_nearly_true_gets_a_smaller_goal() {
+        let mut second = ended(Status::Stagnated, 9e-9, 4);
+        second.target = 5e-9;
+        let (outcome, seen) = of(ended(Status::Stagnated, 1.1e-8, 3), second);
+        assert_eq!((seen[1].rtol, seen[1].atol, seen[1].max_iters), (Some(5e-9), 5e-4, Some(7)));
+        assert_eq!((outcome.status, outcome.target, outcome.iterations), (Status::Converged, 1e-8, 7));
+        assert_eq!((outcome.restarts, outcome.history.len()), (3, 8));
+        // What still misses the first goal stays what it is.
+        let (outcome, _) = of(ended(Status::Stagnated, 1.1e-8, 3), ended(Status::MaxIterations, 1.1e-8, 7));
+        assert_eq!(outcome.status, Status::MaxIterations);
+    }
+
+    #[test]
+    fn a_claim_that_was_far_from_true_ends_the_attempt() {
+        for first in [ended(Status::Stagnated, 1.0, 3), ended(Status::Stagnated, 1.1e-8, 10)] {
+            assert_eq!(
+                of(first.clone(), ended(Status::Converged, 0.0, 1)),
+                (first, vec![Options { rtol: Some(1e-8), atol: 1e-3, max_iters: Some(10), ..Options::default() }])
+            );
+        }
+    }
 }

@@ -20,6 +20,7 @@ use super::policy;
 use super::prepare;
 use super::rival::Rival;
 use super::settings::{FormatChoice, Reorder, Settings};
+use super::truth::Truth;
 
 /// The callback of [`crate::solver::Builder::on_progress`].
 pub(super) type Watch = dyn FnMut(Event<'_>) -> ControlFlow<()> + Send;
@@ -338,8 +339,7 @@ impl<T: Element> Planned<T> {
         for warning in &plan.warnings {
             reporter.note(warning)?;
         }
-        let keeps = settings.updatable || plan.standby.is_some() || plan.direct_is_open;
-        let host = keeps.then(|| Arc::clone(&system.a));
+        let host = Arc::clone(&system.a);
         let System { a, perm, places } = system;
         let mut setup = Setup::new(&mut reporter, &mut times);
         if settings.format == FormatChoice::Measured && plan.method != Method::Direct {
@@ -402,11 +402,13 @@ impl<T: Element> Planned<T> {
             // The limits of the first choice do not apply to its substitute.
             plan.open_as(&settings);
         }
+        let truth = Truth::new(Arc::clone(&host), plan.symmetric);
         Ok(DeviceSolver {
             plan,
             settings,
             running: Some(running),
             host,
+            truth,
             rival,
             found: Found::with(singular),
             perm,

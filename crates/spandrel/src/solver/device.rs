@@ -17,6 +17,7 @@ use super::plan::{Plan, Replaced, Stage};
 use super::rival::Rival;
 use super::settings::Settings;
 use super::solution::{Solution, Solutions};
+use super::truth::Truth;
 use super::words::counted;
 
 /// The engine or the factors that solve.
@@ -35,8 +36,9 @@ pub struct DeviceSolver<T: Element, B: SolverBackend<T>> {
     pub(super) settings: Settings,
     /// `None` only after the set-up of a substitute has failed.
     pub(super) running: Option<Running<T, B>>,
-    /// The matrix in the numbering of the solve, as long as new values or another preconditioner may come.
-    pub(super) host: Option<Arc<Csr<T>>>,
+    /// The matrix in the numbering of the solve.
+    pub(super) host: Arc<Csr<T>>,
+    pub(super) truth: Truth<T>,
     /// The factorisation that an iteration competes with, while it has the matrix's values.
     pub(super) rival: Option<Rival<T>>,
     /// What was found out about a matrix on which iterations have trouble.
@@ -240,11 +242,12 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
     /// [`Error::Unsupported`] if [`Settings::updatable`] is off; a factorisation that breaks down. After an error the
     /// old values stay.
     pub fn update_values(&mut self, device: &B, values: &[T]) -> Result<()> {
-        let Some(host) = self.host.as_ref().filter(|_| self.settings.updatable) else {
+        if !self.settings.updatable {
             return Err(Error::Unsupported {
                 why: "this solver was built for one set of values; build it as updatable".into(),
             });
-        };
+        }
+        let host = &self.host;
         if values.len() != host.nnz() {
             return Err(Error::Pattern { found: values.len(), expected: host.nnz() });
         }
@@ -298,8 +301,10 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
     /// # Errors
     /// As there.
     pub fn update_values_from(&mut self, device: &B, values: &Vector<T, B>) -> Result<()> {
-        if let (Some(Running::Iterative(engine)), None, Some(host)) = (&mut self.running, &self.places, &self.host) {
-            expect("the list of values", Backend::<T>::len(device, values), host.nnz())?;
+        if let (Some(Running::Iterative(engine)), None, true) =
+            (&mut self.running, &self.places, self.settings.updatable)
+        {
+            expect("the list of values", Backend::<T>::len(device, values), self.host.nnz())?;
             // A substitute preconditioner would need the host's values.
             let stays = self.plan.standby.is_none() && self.perm.is_none() && !self.plan.direct_is_open;
             if let Some(renewed) = stays.then(|| engine.renew_from(device, values)).flatten() {
@@ -308,6 +313,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
                     factor.shift = shift;
                 }
                 (self.rival, self.found) = (None, Found::with(None));
+                self.truth.is_on_device();
                 return Ok(());
             }
         }
@@ -318,8 +324,8 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         if let Some(factor) = &mut self.plan.factor {
             factor.shift = shift;
         }
-        self.host = Some(next);
-        self.rival = None;
+        self.truth = Truth::new(Arc::clone(&next), false);
+        (self.host, self.rival) = (next, None);
     }
 
     fn solution(&self, answer: Answer<T>, times: Times) -> Result<Solution<T>> {

@@ -5,7 +5,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use spandrel_backend::{Backend, Device, Narrow, Spmv, UpdateValues};
+use spandrel_backend::{Backend, Device, Download, Narrow, Spmv, UpdateValues};
 use spandrel_formats::{Bsr, Csr, Format, Real};
 use spandrel_solvers::{
     BiCgStab, Cg, Error, Gmres, GmresOptions, Iterate, Method, Mixed, Observer, Options, Outcome, Refine, Result,
@@ -47,6 +47,8 @@ pub trait Engine<T: Real, B: Backend<T>> {
     fn renew(&mut self, be: &B, a: &Arc<Csr<T>>) -> Result<f64>;
     /// The same with values on the device. Returns `None` and does nothing if the host is needed.
     fn renew_from(&mut self, be: &B, values: &B::Vector) -> Option<Result<f64>>;
+    /// The matrix with the values of the last [`Engine::renew_from`]; `None` if that always needs the host.
+    fn matrix(&self, be: &B) -> Option<Result<Csr<T>>>;
     /// The bytes of a product, if f64 values are stored in f32 without loss.
     fn narrow_bytes(&self, be: &B) -> Option<u64>;
 }
@@ -189,7 +191,7 @@ where
     iterative(be, supply, m, plan, setup)
 }
 
-fn iterative<T: Real, B: EveryFormat<T> + EveryMethod<T> + Rows<T> + UpdateValues<Csr<T>>>(
+fn iterative<T: Real, B: EveryFormat<T> + EveryMethod<T> + Rows<T> + Rewrites<T>>(
     be: &B,
     supply: Supply<T, B>,
     m: Boxed<T, B>,
@@ -199,7 +201,7 @@ fn iterative<T: Real, B: EveryFormat<T> + EveryMethod<T> + Rows<T> + UpdateValue
     spandrel_formats::for_each_format!(in_format, (T, plan.format, iterative_in, (be, supply, m, plan, setup)))
 }
 
-fn iterative_in<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rows<F::Value> + UpdateValues<Csr<F::Value>>>(
+fn iterative_in<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rows<F::Value> + Rewrites<F::Value>>(
     be: &B,
     supply: Supply<F::Value, B>,
     m: Boxed<F::Value, B>,
@@ -216,14 +218,18 @@ fn iterative_in<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rows<F::Value> +
     Ok(engine)
 }
 
-impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + UpdateValues<Csr<F::Value>> + 'static> Iterative<F, B> {
+/// Writes the values of rows on the device, and reads them.
+trait Rewrites<T: Real>: UpdateValues<Csr<T>> + Download<Csr<T>> {}
+impl<T: Real, B: UpdateValues<Csr<T>> + Download<Csr<T>>> Rewrites<T> for B {}
+
+impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rewrites<F::Value> + 'static> Iterative<F, B> {
     /// The matrix, if it is stored in CSR, so that its values can be written in place.
     fn rows(&mut self) -> Option<&mut Mat<B, Csr<F::Value>>> {
         (&mut self.a as &mut dyn Any).downcast_mut()
     }
 }
 
-impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + UpdateValues<Csr<F::Value>> + 'static> Engine<F::Value, B>
+impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rewrites<F::Value> + 'static> Engine<F::Value, B>
     for Iterative<F, B>
 {
     fn run(
@@ -260,6 +266,10 @@ impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + UpdateValues<Csr<F::Value>>
         };
         let updated = self.rows()?.update_values_from(be, values);
         Some(updated.map(|()| shift).map_err(Error::from))
+    }
+    fn matrix(&self, be: &B) -> Option<Result<Csr<F::Value>>> {
+        let rows: &Mat<B, Csr<F::Value>> = (&self.a as &dyn Any).downcast_ref()?;
+        Some(rows.download(be).map_err(Error::from))
     }
     fn narrow_bytes(&self, be: &B) -> Option<u64> {
         self.a.is_narrow(be).then(|| self.a.spmv_bytes())
@@ -361,6 +371,9 @@ where
         Ok(shift)
     }
     fn renew_from(&mut self, _: &B, _: &<B as Backend<f64>>::Vector) -> Option<Result<f64>> {
+        None
+    }
+    fn matrix(&self, _: &B) -> Option<Result<Csr<f64>>> {
         None
     }
     fn narrow_bytes(&self, _: &B) -> Option<u64> {

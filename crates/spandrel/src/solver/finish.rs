@@ -180,7 +180,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
     pub(super) fn is_unfinished(&self, outcome: &Outcome) -> bool {
         use Status as S;
         let is_final = matches!(outcome.status, S::Converged | S::BackwardStable | S::Interrupted);
-        self.plan.direct_is_open && self.host.is_some() && !is_final && self.is_iterative()
+        self.plan.direct_is_open && !is_final && self.is_iterative()
     }
 
     /// What follows after an iteration.
@@ -205,10 +205,10 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
     /// better in this precision.
     fn judge_by_rounding(&self, b: &[T], answer: &mut Answer<T>) {
         let outcome = &mut answer.ended.outcome;
-        let (Some(host), Status::Stagnated, true) = (&self.host, outcome.status, self.plan.direct_is_open) else {
+        if outcome.status != Status::Stagnated || !self.plan.direct_is_open {
             return;
-        };
-        let error = BackwardError::of(&**host, b, &answer.x);
+        }
+        let error = BackwardError::of(&*self.host, b, &answer.x);
         outcome.backward_error = Some(error);
         if error.is_stable::<T>() {
             outcome.status = Status::BackwardStable;
@@ -229,7 +229,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         gave_way: bool,
         times: &mut Times,
     ) -> Result<Answer<T>> {
-        let Some(host) = self.host.clone() else { return Ok(first) };
+        let host = Arc::clone(&self.host);
         let mut rival = self.rival.take().unwrap_or_else(|| self.new_rival(&host, device));
         if !rival.cost().is_finite() {
             return Ok(first);
@@ -313,7 +313,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         if !self.plan.direct_is_open || answer.ended.outcome.status.is_converged() {
             return Ok(answer);
         }
-        let Some(host) = self.host.clone() else { return Ok(answer) };
+        let host = Arc::clone(&self.host);
         // The matrix is numerically singular. Rounding may have hidden a zero pivot.
         let is_doubtful = answer.ended.outcome.condition.is_some_and(|condition| condition * T::UNIT_ROUNDOFF >= 1.0);
         if is_regular && is_doubtful {
@@ -350,8 +350,8 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
 
     /// The reason why no x solves a system whose matrix is known to be singular, if there is one.
     fn contradiction(&mut self, b: &[T]) -> Option<String> {
-        let (singular, host) = (self.found.singular.as_ref()?, self.host.as_ref()?);
-        let told = singular.defect.as_ref().and_then(|defect| defect.contradiction(&**host, b));
+        let singular = self.found.singular.as_ref()?;
+        let told = singular.defect.as_ref().and_then(|defect| defect.contradiction(&*self.host, b));
         if told.is_some() {
             return told;
         }
@@ -386,9 +386,8 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
             }
             return;
         }
-        let Some(host) = &self.host else { return };
         if status != S::BackwardStable {
-            self.found.look(host);
+            self.found.look(&self.host);
         }
         let Some(told) = self.found.singular.as_ref().map(Singular::to_string) else { return };
         let (status, text) = match self.contradiction(b) {
@@ -418,8 +417,8 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         let mut plan = self.plan.clone();
         (plan.method, plan.restart) = (Method::Gmres, RESTART);
         (plan.preconditioner, plan.standby) = (Precond::Ilut(IlutOptions::default()), None);
-        if let (false, None, Some(host)) = (plan.symmetric, self.settings.scale, &self.host)
-            && let Ok(Some(matched)) = Preparation::of(Scale::Match, &**host, false)
+        if let (false, None) = (plan.symmetric, self.settings.scale)
+            && let Ok(Some(matched)) = Preparation::of(Scale::Match, &*self.host, false)
         {
             (plan.preparation, plan.scale) = (Some(Arc::new(matched)), Scale::Match);
         }
@@ -438,7 +437,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         (mut plan, why): (Plan, &str),
         times: &mut Times,
     ) -> Result<Answer<T>> {
-        let Some(host) = self.host.clone() else { return Ok(answer) };
+        let host = Arc::clone(&self.host);
         plan.max_iterations = plan.max_iterations.min(LAST_ITERATIONS);
         (plan.direct_is_open, plan.method_is_open, plan.otherwise) = (false, false, None);
         let told = self.reporter.note(&format!("{why}; {} with {} takes over", plan.method, plan.preconditioner));

@@ -111,6 +111,10 @@ impl<T: Element, B: SolverBackend<T>> Engine<T, B> for Singular<T, B> {
         None
     }
 
+    fn matrix(&self, _: &B) -> Option<Result<Csr<T>>> {
+        None
+    }
+
     fn narrow_bytes(&self, be: &B) -> Option<u64> {
         self.within.narrow_bytes(be)
     }

@@ -37,6 +37,7 @@ mod rival;
 mod settings;
 mod solution;
 mod supply;
+mod truth;
 mod words;
 
 use std::ops::ControlFlow;
@@ -124,7 +125,7 @@ impl Builder {
         reproducible: bool => reproducible,
         /// Says whether another choice may replace one that fails. Default [`Fallback::Auto`].
         fallback: Fallback => fallback,
-        /// Says whether new values will come. Default true. If not, the host's copy of the matrix is freed.
+        /// Says whether new values will come. Default true.
         updatable: bool => updatable,
     }
 

@@ -231,8 +231,8 @@ pub struct Settings {
     pub reproducible: bool,
     /// Whether another choice may replace one that fails.
     pub fallback: Fallback,
-    /// Whether new values will come ([`crate::Solver::update_values`]). The solver then keeps the matrix's pattern on
-    /// the host.
+    /// Whether new values will come ([`crate::Solver::update_values`]). The solver then keeps what it needs to
+    /// renumber them.
     pub updatable: bool,
 }
 

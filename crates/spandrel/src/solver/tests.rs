@@ -423,3 +423,45 @@ fn an_answer_can_be_demanded() {
     assert!(matches!(error, Error::NotConverged { .. }), "{error}");
     assert!(error.to_string().contains("stopped at the limit after 3 iterations"), "{error}");
 }
+
+/// Three equations, of which the first is the sum of the others, and b that contradicts it. The computed residual of
+/// this x is 0, because 2^60 + 1 is rounded to 2^60.
+fn feigned() -> (Csr<f64>, [f64; 3], [f64; 3]) {
+    let entries = [(0, 0, 1.0), (0, 1, 1.0), (0, 2, 1.0), (1, 0, 1.0), (1, 2, 1.0), (2, 1, 1.0)];
+    let huge = 2f64.powi(60);
+    (Csr::from_triplets(3, 3, entries).unwrap(), [0.0, 0.0, 1.0], [huge, 1.0, -huge])
+}
+
+#[test]
+fn a_convergence_that_is_only_rounding_is_denied() {
+    let (a, b, x0) = feigned();
+    for method in [Method::Cg, Method::BiCgStab, Method::Gmres] {
+        let named = || cpu().method(method).preconditioner(Precond::None).format(FormatChoice::Named("csr"));
+        let alone = named().fallback(Fallback::None).build(a.clone()).unwrap().solve_from(&b, &x0).unwrap();
+        assert_eq!((alone.outcome.status, alone.outcome.true_residual), (Status::Stagnated, 1.0), "{method}");
+        assert!(alone.note.unwrap().contains("the terms of A x cancel"));
+        // The same with a null space, which is not the matrix's.
+        let projected = named().null_space(NullVectors::Constant).fallback(Fallback::None).build(a.clone()).unwrap();
+        let outcome = { projected }.solve_from(&b, &x0).unwrap().outcome;
+        assert!(!outcome.status.is_converged(), "{method}: {outcome}");
+        // With everything open, the reason is found.
+        let helped = cpu().build(a.clone()).unwrap().solve_from(&b, &x0).unwrap();
+        assert_eq!(helped.outcome.status, Status::Inconsistent);
+    }
+}
+
+#[test]
+fn what_is_denied_is_known_of_the_newest_values() {
+    let (a, b, x0) = feigned();
+    let device = Cpu::new();
+    let up = |v: &[f64]| crate::Backend::<f64>::upload(&device, v).unwrap();
+    let regular: Vec<f64> = a.values().iter().enumerate().map(|(at, _)| if at == 0 { 1e30 } else { 1.0 }).collect();
+    let builder = cpu().method(Method::Gmres).preconditioner(Precond::None).format(FormatChoice::Named("csr"));
+    let mut first = Csr::clone(&a);
+    first.values_mut().copy_from_slice(&regular);
+    let mut solver = builder.fallback(Fallback::None).build_on(&device, first).unwrap();
+    solver.update_values_from(&device, &up(a.values())).unwrap();
+    let mut x = up(&x0);
+    let outcome = solver.solve_on(&device, &up(&b), &mut x).unwrap();
+    assert_eq!((outcome.status, outcome.true_residual), (Status::Stagnated, 1.0));
+}
