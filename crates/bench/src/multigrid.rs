@@ -15,6 +15,7 @@ use spandrel::solvers::phase::unobserved;
 use spandrel::solvers::{Amg, Cg, Hierarchy, Mixed, Multigrid, Options, Outcome, Precond};
 use spandrel_backend::{Backend, Mat, MixedPrecision, Narrow};
 use spandrel_formats::amg::rigid_body_modes;
+use spandrel_formats::hash::splitmix64;
 use spandrel_formats::{Csr, Ordinal, Permutation};
 
 use crate::case::Case;
@@ -97,15 +98,8 @@ impl Contender {
 
 /// Numbers below n in a pseudo-random order that is always the same.
 fn order(n: usize) -> Result<Permutation> {
-    // A hash of the number, by splitmix64's finalizer.
-    let hash = |i: u64| {
-        let mut z = i.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
-    };
     let mut order: Vec<Ordinal> = (0..n as Ordinal).collect();
-    order.sort_by_key(|&i| (hash(u64::from(i)), i));
+    order.sort_by_key(|&i| (splitmix64(u64::from(i)), i));
     Ok(Permutation::new(order)?)
 }
 

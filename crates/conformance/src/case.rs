@@ -11,6 +11,7 @@ use std::collections::BTreeMap;
 use anyhow::{Context, Result, bail, ensure};
 use serde::Deserialize;
 use spandrel_formats::Real;
+use spandrel_formats::hash::{STEP, splitmix64};
 
 use crate::oracle::Data;
 
@@ -132,10 +133,9 @@ impl Stream {
 
     /// 64 bits.
     pub fn bits(&mut self) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let z = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        let z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-        z ^ (z >> 31)
+        let bits = splitmix64(self.0);
+        self.0 = self.0.wrapping_add(STEP);
+        bits
     }
 
     /// Uniform in [0, 1).

@@ -13,6 +13,7 @@ use problems::{Preconditioner, Solve, System, on_one_device, partition, rank, sy
 use spandrel_backend::{Error as Fault, Result};
 use spandrel_distributed::{Communicator, Failure, Threads, rows_of};
 use spandrel_formats::generate;
+use spandrel_formats::hash::{STEP, splitmix64};
 use spandrel_solvers::{Error, Method, Options, Outcome};
 
 /// What a rank says that fails on purpose.
@@ -79,11 +80,9 @@ struct Dice(u64);
 
 impl Dice {
     fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9E37_79B9_7F4A_7C15);
-        let mut z = self.0;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        (z ^ (z >> 31)) % bound
+        let drawn = splitmix64(self.0);
+        self.0 = self.0.wrapping_add(STEP);
+        drawn % bound
     }
 }
 

@@ -24,6 +24,7 @@ mod exponent;
 pub mod format;
 pub mod generate;
 pub mod grid;
+pub mod hash;
 pub mod hec;
 pub mod hmec;
 pub mod hyb;

@@ -7,6 +7,7 @@ use spandrel::distributed::Rows;
 use spandrel::solver::NearNull;
 use spandrel::{Csr, Real};
 use spandrel_formats::Dense;
+use spandrel_formats::hash::{STEP, splitmix64};
 
 use crate::args::SolveArgs;
 use crate::failure::{Failure, Result};
@@ -150,16 +151,8 @@ pub(crate) fn random<T: Real>(seed: u64, len: usize) -> Vec<T> {
 
 /// The numbers of [`random`] from the number `first` on.
 fn random_from<T: Real>(seed: u64, first: u64, len: usize) -> Vec<T> {
-    const STEP: u64 = 0x9E37_79B9_7F4A_7C15;
-    let mut state = seed.wrapping_add(first.wrapping_mul(STEP));
-    let mut draw = || {
-        state = state.wrapping_add(STEP);
-        let mut z = state;
-        z = (z ^ (z >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-        z = (z ^ (z >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-        z ^ (z >> 31)
-    };
-    (0..len).map(|_| T::from_f64((draw() >> 40) as f64 / f64::from(1u32 << 23) - 1.0)).collect()
+    let draw = |at: u64| splitmix64(seed.wrapping_add(first.wrapping_add(at).wrapping_mul(STEP)));
+    (0..len as u64).map(|at| T::from_f64((draw(at) >> 40) as f64 / f64::from(1u32 << 23) - 1.0)).collect()
 }
 
 #[cfg(test)]

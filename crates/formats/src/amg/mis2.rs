@@ -12,6 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 use rayon::prelude::*;
 
 use super::{CHUNK, Strength};
+use crate::hash::splitmix64;
 use crate::index::Ordinal;
 
 /// The state of a root, or of a node next to one. Priorities lie between the two states.
@@ -60,11 +61,7 @@ pub fn roots(graph: &Strength) -> Vec<Ordinal> {
 /// A priority between the two states that no other node has in this round: a hash in the upper bits, the number in the
 /// lower.
 fn priority(node: Ordinal, round: u64) -> u64 {
-    // The finalizer of splitmix64 (Steele, Lea, Flood 2014).
-    let mut z = ((u64::from(node) << 16) ^ round).wrapping_add(0x9e37_79b9_7f4a_7c15);
-    z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-    z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
-    z ^= z >> 31;
+    let z = splitmix64((u64::from(node) << 16) ^ round);
     // At most 2^63, and not 0.
     ((z >> 33) << 32) | (u64::from(node) + 1)
 }
