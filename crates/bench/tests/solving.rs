@@ -117,6 +117,22 @@ fn every_class_is_solved_by_what_suits_it_and_counted() {
 }
 
 #[test]
+fn algebraic_multigrid_is_tried_on_what_is_large_and_positive_definite() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("record.jsonl");
+    let path = |name: &str, n: usize, above: f64| {
+        let row = |i: usize| [(i, i, 2.5), (i, i + 1, above), (i + 1, i, -1.0)];
+        let entries = (1..n).flat_map(row).chain([(n, n, 2.5)]);
+        write(dir.path(), name, (n, n), &entries.collect::<Vec<_>>())
+    };
+    let all = [path("large.mtx", 2000, -1.0), path("small.mtx", 1999, -1.0), path("nonsymmetric.mtx", 2000, -0.5)];
+    let lines = record("--threads 2", &json, &all.iter().map(|path| &**path).collect::<Vec<_>>());
+    let tried = |case: &str| ways(&lines, case).into_iter().find(|way| way[1] == "amg");
+    assert_eq!(tried("large"), Some(["cg", "amg", "converged"]));
+    assert_eq!((tried("small"), tried("nonsymmetric")), (None, None));
+}
+
+#[test]
 fn limits_interrupt_and_say_so() {
     let dir = tempfile::tempdir().unwrap();
     // Eliminating row 1 fills everything.

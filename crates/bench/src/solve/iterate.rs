@@ -9,7 +9,8 @@ use spandrel_backend::{Backend, Mat, Preconditioner};
 use spandrel_backend_cpu::Cpu;
 use spandrel_formats::Csr;
 use spandrel_solvers::{
-    BiCgStab, Cg, Error, Gmres, GmresOptions, Identity, Jacobi, Options, Outcome, Precond, Progress, Result, Status,
+    Amg, AmgOptions, BiCgStab, Cg, Error, Gmres, GmresOptions, Identity, Jacobi, Options, Outcome, Precond, Progress,
+    Result, Status,
 };
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk};
 
@@ -17,6 +18,8 @@ use super::{Class, Limits, SolveLine};
 
 /// Steps in a cycle of GMRES.
 const RESTART: usize = 100;
+/// The smallest number of rows for algebraic multigrid. Below it the coarsest grid would be the whole matrix.
+const COARSEN: usize = 2000;
 /// The largest level of fill of ILU(k).
 const MAX_LEVEL: usize = 2;
 
@@ -107,6 +110,10 @@ impl<'a> System<'a> {
             lines.push(self.by(Method::Cg, &plain));
             let factors = || be.incomplete(Ic0::symbolic(csr)?, csr.values());
             lines.push(self.by(Method::Cg, &Made::factored("ic0".into(), factors)));
+        }
+        if self.blank.class == Class::Spd && csr.nrows() >= COARSEN {
+            let amg = || Ok(Box::new(Amg::new(be, Arc::clone(csr), &AmgOptions::default())?) as Boxed);
+            lines.push(self.by(Method::Cg, &Made::plain("amg", amg)));
         }
         lines.push(self.by(Method::BiCgStab, &plain));
         if self.blank.class != Class::Spd {

@@ -3,6 +3,7 @@
 //! b = A times a vector without structure, so that singular matrices have consistent systems too. A matrix is solved
 //!
 //! - if it is symmetric with a positive diagonal, by CG with Jacobi and with IC(0), shifted if a pivot fails;
+//! - if it is positive definite and has at least 2000 rows, by CG with algebraic multigrid;
 //! - if it is square, by BiCGStab with Jacobi, or with nothing if the diagonal has a zero;
 //! - if it is square and not positive definite, by BiCGStab with ILU(0), and if that fails by BiCGStab and GMRES with
 //!   ILU(k), k rising to 2 until each has converged;
@@ -100,7 +101,7 @@ pub struct SolveLine {
     pub ncols: usize,
     /// Entries.
     pub nnz: usize,
-    /// `"none"`, `"jacobi"`, `"ic0"`, `"ilu0"`, `"ilu1"`, `"ilu2"`; for direct solves the factorisation.
+    /// `"none"`, `"jacobi"`, `"ic0"`, `"ilu0"`, `"ilu1"`, `"ilu2"`, `"amg"`; for direct solves the factorisation.
     pub precond: String,
     /// The word of the outcome, or of an error that has one, else `"error"`.
     pub status: String,
