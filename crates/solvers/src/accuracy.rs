@@ -113,7 +113,11 @@ impl ResidualRounding {
     pub fn of<T: Real>(a: &Csr<T>, is_symmetric: bool) -> Self {
         let sum = |i: usize| (a.row_nnz(i), a.row(i).1.iter().map(|v| v.as_f64().abs()).sum::<f64>());
         let most = |a: (usize, f64), b: (usize, f64)| (a.0.max(b.0), worst(a.1, b.1));
-        let (terms, rows) = (0..a.nrows()).into_par_iter().with_min_len(1024).map(sum).reduce(|| (0, 0.0), most);
+        let (terms, rows) = if is_small(a) {
+            (0..a.nrows()).map(sum).fold((0, 0.0), most)
+        } else {
+            (0..a.nrows()).into_par_iter().map(sum).reduce(|| (0, 0.0), most)
+        };
         let columns = if is_symmetric { rows } else { largest_column_sum(a) };
         Self { nrows: a.nrows(), terms, magnitude: rows.sqrt() * columns.sqrt() }
     }
@@ -128,6 +132,11 @@ impl ResidualRounding {
         let bound = residual + of_residual * (1.0 + self.magnitude * x_over_b);
         roundings < 0.5 && bound * (1.0 + of_norms) <= target
     }
+}
+
+/// Whether one thread is done with a pass over the matrix before others have woken up.
+fn is_small<T: Real>(a: &Csr<T>) -> bool {
+    a.nnz() < 1 << 15
 }
 
 /// The largest sum of the magnitudes of a column.
@@ -145,7 +154,12 @@ fn largest_column_sum<T: Real>(a: &Csr<T>) -> f64 {
 /// threads.
 pub fn true_residual<T: Real>(csr: &Csr<T>, b: &[T], x: &[T]) -> f64 {
     let b: Vec<f64> = b.iter().map(|b| b.as_f64()).collect();
-    let r: Vec<f64> = b.par_iter().enumerate().with_min_len(1024).map(|(i, &b)| in_row(csr, i, b, x)).collect();
+    let row = |(i, &b): (usize, &f64)| in_row(csr, i, b, x);
+    let r: Vec<f64> = if is_small(csr) {
+        b.iter().enumerate().map(row).collect()
+    } else {
+        b.par_iter().enumerate().map(row).collect()
+    };
     quotient(norm(&r), norm(&b))
 }
 

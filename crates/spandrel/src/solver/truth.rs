@@ -56,16 +56,15 @@ impl<T: Element> Truth<T> {
         }
         let Self { a, is_symmetric, rounding, .. } = self;
         let rounding = rounding.get_or_insert_with(|| ResidualRounding::of(&**a, *is_symmetric));
-        let norm = |v: &Vector<T, B>| -> Result<f64> {
-            let mut norm = Backend::<T>::scalar(device, T::zero())?;
-            Backend::<T>::norm2(device, None, v, &mut norm)?;
-            Ok(Backend::<T>::download_scalar(device, &norm)?.as_f64())
-        };
-        let (x_norm, b_norm) = (norm(x)?, norm(b)?);
+        let mut norms = Backend::<T>::scalars(device, 2, T::zero())?;
+        for (v, norm) in [x, b].into_iter().zip(&mut norms) {
+            Backend::<T>::norm2(device, None, v, norm)?;
+        }
+        let norms: Vec<f64> = Backend::<T>::download_scalars(device, &norms)?.into_iter().map(|v| v.as_f64()).collect();
         // Outside this range squares are lost, and with them the norm.
         let largest = if T::BYTES == 4 { 2f64.powi(40) } else { 2f64.powi(400) };
-        let is_known = [x_norm, b_norm].iter().all(|norm| (1.0 / largest..largest).contains(norm));
-        if is_known && rounding.proves::<T>(outcome.true_residual, x_norm / b_norm, outcome.target) {
+        let is_known = norms.iter().all(|norm| (1.0 / largest..largest).contains(norm));
+        if is_known && rounding.proves::<T>(outcome.true_residual, norms[0] / norms[1], outcome.target) {
             return Ok(false);
         }
         let (b, x) = (Backend::<T>::download(device, b)?, Backend::<T>::download(device, x)?);
