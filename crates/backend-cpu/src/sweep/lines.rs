@@ -1,8 +1,8 @@
 //! The kinds of a grid's lines: which neighbours the rows of a line have.
 //!
 //! A neighbour on another line exists for a whole line or not at all, so a line's neighbours depend on its (y, z).
-//! There are few kinds: as many as there are ways in which the sides of the grid cut the stencil. Along x, the rows of
-//! `interior` have all of the line's neighbours.
+//! Lines near a side of the grid lack the neighbours beyond it, and lines far from every side lack none. So there are
+//! few kinds. Along x, the rows of `interior` have all of the line's neighbours.
 
 use std::ops::Range;
 
