@@ -332,24 +332,34 @@ impl<T: Real> Csr<T> {
     /// of the pattern.
     #[must_use]
     pub fn map_entries(&self, f: impl Fn(usize, usize, T) -> T + Sync) -> Self {
-        let mut values = self.values.to_vec();
-        let chunks: Vec<usize> = (0..self.nrows).step_by(CHUNK).chain([self.nrows]).collect();
-        let ends = |rows: &[usize]| (self.row_ptr[rows[1]] - self.row_ptr[rows[0]]) as usize;
-        let places = pieces(&mut values, chunks.windows(2).map(ends));
-        places.into_par_iter().zip(chunks.par_windows(2)).for_each(|(mut values, rows)| {
-            for row in rows[0]..rows[1] {
-                let (here, rest) = values.split_at_mut(self.row_nnz(row));
-                here.iter_mut().zip(self.row(row).0).for_each(|(v, &col)| *v = f(row, col as usize, *v));
-                values = rest;
-            }
-        });
-        Csr::of_parts(
+        let mut made = Csr::of_parts(
             self.nrows,
             self.ncols,
             self.row_ptr.par_iter().copied().collect(),
             self.col_idx.par_iter().copied().collect(),
-            values,
-        )
+            self.values.to_vec(),
+        );
+        made.overwrite_rows(|row, cols, values| {
+            values.iter_mut().zip(cols).for_each(|(v, &col)| *v = f(row, col as usize, *v));
+        });
+        made
+    }
+
+    /// Calls `f` with each row, its columns and its values, which it may overwrite. In parallel.
+    pub fn overwrite_rows(&mut self, f: impl Fn(usize, &[Ordinal], &mut [T]) + Sync) {
+        let nrows = self.nrows;
+        let (row_ptr, col_idx, values) = self.split_mut();
+        let chunks: Vec<usize> = (0..nrows).step_by(CHUNK).chain([nrows]).collect();
+        let ends = |rows: &[usize]| (row_ptr[rows[1]] - row_ptr[rows[0]]) as usize;
+        let places = pieces(values, chunks.windows(2).map(ends));
+        places.into_par_iter().zip(chunks.par_windows(2)).for_each(|(mut values, rows)| {
+            for row in rows[0]..rows[1] {
+                let entries = row_ptr[row] as usize..row_ptr[row + 1] as usize;
+                let (here, rest) = values.split_at_mut(entries.len());
+                f(row, &col_idx[entries], here);
+                values = rest;
+            }
+        });
     }
 
     /// The transpose. Counts columns and does not sort: O(nnz + nrows + ncols).

@@ -28,7 +28,7 @@ mod tests;
 
 pub use aggregate::{Aggregates, UNASSIGNED};
 pub use mis2::roots;
-pub use prolongate::{OMEGA, Tentative, smoothed};
+pub use prolongate::{OMEGA, Tentative, smooth_again, smoothed};
 pub use rigid::rigid_body_modes;
 pub use scaling::Scaling;
 pub use strength::Strength;

@@ -189,30 +189,73 @@ pub fn smoothed<T: Real>(
         aggregates.count() * vectors,
         |row| sources(row).len() * vectors,
         |row, cols, values| {
-            let node = row / unknowns;
-            let sources = sources(row);
-            if sources.is_empty() {
-                return;
-            }
-            for (block, &source) in cols.chunks_exact_mut(vectors).zip(sources) {
+            for (block, &source) in cols.chunks_exact_mut(vectors).zip(sources(row)) {
                 block.iter_mut().enumerate().for_each(|(c, col)| *col = source * vectors as Ordinal + c as Ordinal);
             }
-            let filter = Filter::of(a, graph, row);
-            let mut add = |j: usize, factor: T| {
-                let Ok(at) = sources.binary_search(&of[j / unknowns]) else { return };
-                let to = &mut values[at * vectors..(at + 1) * vectors];
-                to.iter_mut().zip(tentative.row(j)).for_each(|(v, &t)| *v = factor.mul_add(t, *v));
-            };
-            let mut own = Some(node * unknowns..(node + 1) * unknowns);
-            graph.strong(a, row, |j, entry| {
-                if j / unknowns > node {
-                    own.take().into_iter().flatten().for_each(|j| add(j, filter.own(j)));
-                }
-                add(j, filter.scale * entry);
-            });
-            own.into_iter().flatten().for_each(|j| add(j, filter.own(j)));
+            smooth_row(a, graph, aggregates, tentative, row, cols, values);
         },
     )
+}
+
+/// Computes the values of P again, for other values of A. P has the pattern that [`smoothed`] gave it; this is not
+/// checked, and other patterns give other numbers. Has the bits of [`smoothed`]. In parallel.
+///
+/// # Errors
+/// [`Error::Shape`] unless A and P have as many rows as the graph, with P unchanged.
+pub fn smooth_again<T: Real>(
+    a: &Csr<T>,
+    graph: &Strength,
+    aggregates: &Aggregates,
+    tentative: &Tentative<T>,
+    p: &mut Csr<T>,
+) -> Result<()> {
+    let expected = graph.nodes() * graph.unknowns();
+    for (what, found) in [("a column of A", a.nrows()), ("a column of P", p.nrows())] {
+        if found != expected {
+            return Err(Error::Shape { op: "prolongation", what, found, expected });
+        }
+    }
+    p.overwrite_rows(|row, cols, values| {
+        values.fill(T::zero());
+        smooth_row(a, graph, aggregates, tentative, row, cols, values);
+    });
+    Ok(())
+}
+
+/// Adds a row of F T to `values`, which are zero. `cols` has a block of as many columns as there are vectors for each
+/// aggregate that the row interpolates from.
+fn smooth_row<T: Real>(
+    a: &Csr<T>,
+    graph: &Strength,
+    aggregates: &Aggregates,
+    tentative: &Tentative<T>,
+    row: usize,
+    cols: &[Ordinal],
+    values: &mut [T],
+) {
+    if cols.is_empty() {
+        return;
+    }
+    let (unknowns, vectors, of) = (graph.unknowns(), tentative.vectors, aggregates.assignment());
+    let node = row / unknowns;
+    let filter = Filter::of(a, graph, row);
+    let mut add = |j: usize, factor: T| {
+        let aggregate = of[j / unknowns];
+        if aggregate == UNASSIGNED {
+            return;
+        }
+        let Ok(at) = cols.binary_search(&(aggregate * vectors as Ordinal)) else { return };
+        let to = values[at..].iter_mut().take(vectors);
+        to.zip(tentative.row(j)).for_each(|(v, &t)| *v = factor.mul_add(t, *v));
+    };
+    let mut own = Some(node * unknowns..(node + 1) * unknowns);
+    graph.strong(a, row, |j, entry| {
+        if j / unknowns > node {
+            own.take().into_iter().flatten().for_each(|j| add(j, filter.own(j)));
+        }
+        add(j, filter.scale * entry);
+    });
+    own.into_iter().flatten().for_each(|j| add(j, filter.own(j)));
 }
 
 /// What a row of F is made of, besides the strong entries of A.

@@ -182,3 +182,23 @@ fn the_prolongation_is_the_product_of_the_filter_and_the_tentative_one() {
         assert_eq!(p, product(&f, &t).unwrap(), "{spec}");
     }
 }
+
+#[test]
+fn new_values_of_a_prolongation_have_the_bits_of_a_new_one() {
+    for (spec, a, graph) in graphs() {
+        let (n, unknowns) = (a.nrows(), graph.unknowns());
+        let aggregates = Aggregates::of(&graph, &a);
+        let near_null: Vec<f64> = (0..2 * n).map(|k| ((k * 37) % 101) as f64 / 50.0 - 0.9).collect();
+        let tentative = Tentative::of(&aggregates, unknowns, &near_null, 2).unwrap();
+        let mut p = smoothed(&a, &graph, &aggregates, &tentative).unwrap();
+        let other = a.map_entries(|i, j, v| v * (1.0 + ((i * 7 + j * 11) % 13) as f64 / 16.0));
+        p.values_mut().fill(f64::NAN);
+        smooth_again(&other, &graph, &aggregates, &tentative, &mut p).unwrap();
+        assert_eq!(p, smoothed(&other, &graph, &aggregates, &tentative).unwrap(), "{spec}");
+        // A matrix of another size is refused, and another pattern harms nothing.
+        let larger = generate::csr::<f64>("poisson2d:50").unwrap();
+        assert!(n == 2500 || smooth_again(&larger, &graph, &aggregates, &tentative, &mut p).is_err());
+        let full = Csr::from_triplets(n, n, (0..n).flat_map(|i| [(i, 0, 1.0), (i, n - 1 - i, 2.0)])).unwrap();
+        smooth_again(&full, &graph, &aggregates, &tentative, &mut p).unwrap();
+    }
+}
