@@ -88,7 +88,10 @@ fn of_type<T: Real>() {
         <Cpu as Coarsen<Csr<T>>>::aggregate,
         <Cpu as Coarsen<Csr<T>>>::prolongation,
         <Cpu as Coarsen<Csr<T>>>::scaling,
+        <Cpu as Coarsen<Csr<T>>>::coarser_symbolic,
+        <Cpu as Coarsen<Csr<T>>>::coarser_numeric,
         <Cpu as Coarsen<Csr<T>>>::scaled,
+        <Cpu as Coarsen<Csr<T>>>::scaled_into,
     );
     spandrel_formats::for_each_format!(formats, T);
     spandrel_sptrsv::for_each_plan!(plans, T);

@@ -57,7 +57,7 @@ pub use bdia::CpuBdia;
 pub use bsr::CpuBsr;
 pub use bsrx::CpuBsrx;
 pub use capellini::CpuCapellini;
-pub use coarsen::CpuAggregates;
+pub use coarsen::{CpuAggregates, CpuCoarser};
 pub use coo::CpuCoo;
 pub use csc::CpuCsc;
 pub use csr::CpuCsr;

@@ -5,8 +5,10 @@
 //! is the product of the filter F and the tentative prolongation T, which are made for it and then freed. Kernels:
 //! kernels/coarsen.cu.
 
-use spandrel_backend::error::expect_len;
-use spandrel_backend::{Coarsen, Converted, Prolongation, Result, Scaling, Spgemm};
+use std::sync::Arc;
+
+use spandrel_backend::error::{expect_len, expect_sizes as expect};
+use spandrel_backend::{Coarsen, Coarser, Converted, Prolongation, Result, Scaling, Spgemm, Transpose};
 use spandrel_formats::amg::{MOST_UNKNOWNS, OMEGA};
 use spandrel_formats::index::checked;
 use spandrel_formats::{Csr, Offset, Ordinal, Real};
@@ -15,6 +17,8 @@ use crate::csr::{MadeArrays, converted, not_recorded};
 use crate::kernel::{kernels, parameters};
 use crate::launch::Grid;
 use crate::memory::{Address, Buffer};
+use crate::spgemm::{CudaSpgemm, sizes};
+use crate::transpose::CudaTranspose;
 use crate::{Cuda, CudaCsr, Vector};
 
 parameters! {
@@ -110,17 +114,34 @@ const LANES: usize = 8;
 /// Rounds between two looks at whether all roots are found.
 const ROUNDS: u32 = 4;
 
-/// Strong couplings and the aggregates made from them.
-#[derive(Debug)]
+/// Strong couplings and the aggregates made from them. A plan shares them.
+#[derive(Clone, Debug)]
 pub struct CudaAggregates {
     /// Where the neighbours of each node begin.
-    graph: Buffer<Offset>,
-    neighbours: Buffer<Ordinal>,
+    graph: Arc<Buffer<Offset>>,
+    neighbours: Arc<Buffer<Ordinal>>,
     /// The aggregate of each node.
-    assigned: Buffer<Ordinal>,
+    assigned: Arc<Buffer<Ordinal>>,
     count: usize,
     nodes: usize,
     unknowns: usize,
+}
+
+/// Everything about a coarser matrix that does not depend on values, and room for F and A P.
+#[derive(Debug)]
+pub struct CudaCoarser<T> {
+    aggregates: CudaAggregates,
+    /// Row pointers and columns of A. F has room for the entries that this pattern asks for, so its kernel must not
+    /// read another one.
+    pattern: [Arc<Buffer<u32>>; 2],
+    sizes: (usize, usize, usize),
+    filter: CudaCsr<T>,
+    tentative: CudaCsr<T>,
+    dropped: Vector<T>,
+    fine: CudaCsr<T>,
+    /// Of F T, A P and P^T (A P).
+    products: [CudaSpgemm; 3],
+    transpose: CudaTranspose,
 }
 
 /// One thread for each of `count` items.
@@ -269,8 +290,8 @@ impl Cuda {
         Ok((t, coarse, dropped))
     }
 
-    /// The filter F. Blocks.
-    fn filter<T: Real>(&self, a: &CudaCsr<T>, aggregates: &CudaAggregates) -> Result<CudaCsr<T>> {
+    /// The pattern of the filter F, without columns and values. Blocks.
+    fn filter_pattern<T: Real>(&self, a: &CudaCsr<T>, aggregates: &CudaAggregates) -> Result<CudaCsr<T>> {
         let (stream, n) = (self.stream(), a.nrows());
         let (graph, neighbours) = (aggregates.graph.pointer(), aggregates.neighbours.pointer());
         let (unknowns, assigned, of) = (aggregates.unknowns as u32, aggregates.assigned.pointer(), matrix(a));
@@ -284,26 +305,69 @@ impl Cuda {
         let nnz = checked(usize::try_from(nnz).unwrap_or(usize::MAX), "entries")? as usize;
         let cols = Buffer::<Ordinal>::uninit(stream, nnz, "a matrix's columns")?;
         let values = Buffer::<T>::uninit(stream, nnz, "a matrix's values")?;
+        self.bare_csr(MadeArrays { shape: (a.nrows(), a.nrows(), nnz), row_ptr: rows, col_idx: cols, values })
+    }
+
+    /// Writes columns and values of the filter F. Does not block.
+    ///
+    /// # Safety
+    /// [`Cuda::filter_pattern`] made `f` for the pattern `of` and these aggregates.
+    unsafe fn fill_filter<T: Real>(&self, of: Matrix, aggregates: &CudaAggregates, f: &mut CudaCsr<T>) -> Result<()> {
+        let (rows, cols, values) = f.arrays();
         let fill = FillFilterCoarsen {
             matrix: of,
-            n,
-            unknowns,
-            graph,
-            neighbours,
-            assigned,
+            n: f.nrows() as u32,
+            unknowns: aggregates.unknowns as u32,
+            graph: aggregates.graph.pointer(),
+            neighbours: aggregates.neighbours.pointer(),
+            assigned: aggregates.assigned.pointer(),
             omega: OMEGA,
-            rows: at,
+            rows: rows.pointer(),
             out_cols: cols.pointer(),
             out: values.pointer(),
         };
-        // SAFETY: fill_filter_coarsen, as counted.
-        unsafe { self.launch::<T, _>(FillFilterCoarsen::ENTRY, each(a.nrows()), &fill)? };
-        self.bare_csr(MadeArrays { shape: (a.nrows(), a.nrows(), nnz), row_ptr: rows, col_idx: cols, values })
+        // SAFETY: fill_filter_coarsen, as counted; only the caller holds F.
+        unsafe { self.launch::<T, _>(FillFilterCoarsen::ENTRY, each(f.nrows()), &fill) }
     }
+
+    /// The filter F. Blocks.
+    fn filter<T: Real>(&self, a: &CudaCsr<T>, aggregates: &CudaAggregates) -> Result<CudaCsr<T>> {
+        let mut f = self.filter_pattern(a, aggregates)?;
+        // SAFETY: the line above made it.
+        unsafe { self.fill_filter(matrix(a), aggregates, &mut f)? };
+        Ok(f)
+    }
+
+    /// The number of near-null-space vectors.
+    ///
+    /// # Errors
+    /// [`spandrel_backend::Error::Shape`] for another matrix's aggregates, or unless the vectors are whole columns.
+    fn vectors<T: Real>(&self, n: usize, aggregates: &CudaAggregates, near_null: &Vector<T>) -> Result<usize> {
+        expect_len("prolongation", "the matrix", n, aggregates.nodes * aggregates.unknowns)?;
+        let vectors = near_null.len() / n.max(1);
+        if vectors == 0 || near_null.len() != n * vectors {
+            expect_len("aggregation", "the near-null space", near_null.len(), n * vectors.max(1))?;
+        }
+        Ok(vectors)
+    }
+}
+
+/// # Errors
+/// [`spandrel_backend::Error::Shape`] unless there is a scale per row and, with `right`, per column.
+fn expect_scales<T: Real>(m: &CudaCsr<T>, left: &Vector<T>, right: Option<&Vector<T>>) -> Result<()> {
+    expect_len("scaled", "the scales of rows", left.len(), m.nrows())?;
+    right.map_or(Ok(()), |right| expect_len("scaled", "the scales of columns", right.len(), m.ncols()))
+}
+
+/// The parameters that scale the entries of `m`.
+fn scale<T: Real>(m: &CudaCsr<T>, left: &Vector<T>, right: Option<&Vector<T>>, out: Address) -> ScaleCoarsen {
+    let (left, right) = (left.pointer(), right.map_or(Address::NULL, Vector::pointer));
+    ScaleCoarsen { matrix: matrix(m), n: m.nrows() as u32, left, right, out }
 }
 
 impl<T: Real> Coarsen<Csr<T>> for Cuda {
     type Aggregates = CudaAggregates;
+    type CoarserPlan = CudaCoarser<T>;
 
     fn aggregate(&self, a: &CudaCsr<T>, unknowns: usize, strength: f64) -> Result<(CudaAggregates, usize)> {
         not_recorded(self, "aggregation")?;
@@ -313,9 +377,9 @@ impl<T: Real> Coarsen<Csr<T>> for Cuda {
         expect_len("strength", "the list of nodes", n, n.next_multiple_of(unknowns))?;
         let (stream, nodes) = (self.stream(), n / unknowns);
         if nodes == 0 {
-            let graph = Buffer::zeros(stream, 1, "couplings of nodes")?;
-            let (neighbours, assigned) =
-                (Buffer::uninit(stream, 0, "couplings")?, Buffer::uninit(stream, 0, "aggregates of nodes")?);
+            let graph = Arc::new(Buffer::zeros(stream, 1, "couplings of nodes")?);
+            let neighbours = Arc::new(Buffer::uninit(stream, 0, "couplings")?);
+            let assigned = Arc::new(Buffer::uninit(stream, 0, "aggregates of nodes")?);
             return Ok((CudaAggregates { graph, neighbours, assigned, count: 0, nodes, unknowns }, 0));
         }
         let (graph, neighbours, weights) = self.couplings(a, unknowns, strength)?;
@@ -350,6 +414,7 @@ impl<T: Real> Coarsen<Csr<T>> for Cuda {
             unsafe { self.launch::<T, _>(JoinCoarsen::ENTRY, each(nodes), &join)? };
             assigned = joined;
         }
+        let (graph, neighbours, assigned) = (Arc::new(graph), Arc::new(neighbours), Arc::new(assigned));
         Ok((CudaAggregates { graph, neighbours, assigned, count, nodes, unknowns }, count))
     }
 
@@ -365,12 +430,7 @@ impl<T: Real> Coarsen<Csr<T>> for Cuda {
         near_null: &Vector<T>,
     ) -> Result<Prolongation<Converted<CudaCsr<T>>, Vector<T>>> {
         not_recorded(self, "a prolongation")?;
-        let n = a.nrows();
-        expect_len("prolongation", "the matrix", n, aggregates.nodes * aggregates.unknowns)?;
-        let vectors = near_null.len() / n.max(1);
-        if vectors == 0 || near_null.len() != n * vectors {
-            expect_len("aggregation", "the near-null space", near_null.len(), n * vectors.max(1))?;
-        }
+        let vectors = self.vectors(a.nrows(), aggregates, near_null)?;
         let (t, near_null, dropped) = self.tentative(aggregates, near_null, vectors)?;
         let f = self.filter(a, aggregates)?;
         let (arrays, plan) = self.product_arrays(&f, &t)?;
@@ -387,6 +447,63 @@ impl<T: Real> Coarsen<Csr<T>> for Cuda {
         let transposed = self.bare_transpose(p)?;
         let coarse = self.bare_product(&transposed, &fine)?;
         Ok((converted(transposed), converted(coarse)))
+    }
+
+    fn coarser_symbolic(
+        &self,
+        a: &CudaCsr<T>,
+        aggregates: &CudaAggregates,
+        near_null: &Vector<T>,
+    ) -> Result<(Coarser<Converted<CudaCsr<T>>, Vector<T>>, CudaCoarser<T>)> {
+        not_recorded(self, "the pattern of a coarser matrix")?;
+        expect_len("coarser", "a row of A", a.ncols(), a.nrows())?;
+        let vectors = self.vectors(a.nrows(), aggregates, near_null)?;
+        let (tentative, near_null, dropped) = self.tentative(aggregates, near_null, vectors)?;
+        // The pattern of a product is that of the columns of F, which its kernel writes along with the values.
+        let filter = self.filter(a, aggregates)?;
+        let (p, of_p) = self.product_arrays(&filter, &tentative)?;
+        let p = self.bare_csr(p)?;
+        let (transposed, transpose) = self.transposed_arrays(&p)?;
+        let transposed = self.bare_csr(transposed)?;
+        let (fine, of_fine) = self.product_arrays(a, &p)?;
+        let fine = self.bare_csr(fine)?;
+        let (coarse, of_coarse) = self.product_arrays(&transposed, &fine)?;
+        let coarse = self.bare_csr(coarse)?;
+        let plan = CudaCoarser {
+            aggregates: aggregates.clone(),
+            pattern: self.pattern_of(a)?,
+            sizes: sizes(a),
+            filter,
+            tentative,
+            dropped,
+            fine,
+            products: [of_p, of_fine, of_coarse],
+            transpose,
+        };
+        let [p, transposed, a] = [p, transposed, coarse].map(converted);
+        Ok((Coarser { p, transposed, a, near_null }, plan))
+    }
+
+    fn coarser_numeric(
+        &self,
+        a: &CudaCsr<T>,
+        plan: &mut CudaCoarser<T>,
+        to: Coarser<&mut CudaCsr<T>, ()>,
+    ) -> Result<()> {
+        not_recorded(self, "a coarser matrix")?;
+        let Coarser { p, transposed, a: coarse, .. } = to;
+        expect("coarser", [["a column of A", "a row of A", "the values of A"]], [sizes(a)], [plan.sizes])?;
+        let [of_p, of_fine, of_coarse] = &plan.products;
+        let [ptr, cols] = &plan.pattern;
+        let of = Matrix { ptr: ptr.pointer(), cols: cols.pointer(), values: a.arrays().2.pointer() };
+        // SAFETY: the plan's filter was made for this pattern and these aggregates; A has a value for each of its
+        // entries.
+        unsafe { self.fill_filter(of, &plan.aggregates, &mut plan.filter)? };
+        self.spgemm_numeric(None, of_p, &plan.filter, &plan.tentative, p)?;
+        self.transpose_numeric(None, &plan.transpose, p, transposed)?;
+        self.spgemm_numeric(None, of_fine, a, p, &mut plan.fine)?;
+        self.spgemm_numeric(None, of_coarse, transposed, &plan.fine, coarse)?;
+        self.add_to_diagonal(coarse, &plan.dropped)
     }
 
     fn scaling(&self, a: &CudaCsr<T>) -> Result<Scaling<Vector<T>>> {
@@ -426,22 +543,28 @@ impl<T: Real> Coarsen<Csr<T>> for Cuda {
 
     fn scaled(&self, m: &CudaCsr<T>, left: &Vector<T>, right: Option<&Vector<T>>) -> Result<Converted<CudaCsr<T>>> {
         not_recorded(self, "a scaled matrix")?;
-        expect_len("scaled", "the scales of rows", left.len(), m.nrows())?;
-        if let Some(right) = right {
-            expect_len("scaled", "the scales of columns", right.len(), m.ncols())?;
-        }
+        expect_scales(m, left, right)?;
         let out = Buffer::<T>::uninit(self.stream(), m.nnz(), "a matrix's values")?;
-        let parameters = ScaleCoarsen {
-            matrix: matrix(m),
-            n: m.nrows() as u32,
-            left: left.pointer(),
-            right: right.map_or(Address::NULL, Vector::pointer),
-            out: out.pointer(),
-        };
+        let parameters = scale(m, left, right, out.pointer());
         // SAFETY: scale_coarsen(ptr, cols, values, n, left, right, out), 8 lanes per row; lengths were compared, and
         // there is a value per entry.
         unsafe { self.launch::<T, _>(ScaleCoarsen::ENTRY, lanes(m.nrows()), &parameters)? };
         self.on_pattern(m, out).map(converted)
+    }
+
+    fn scaled_into(
+        &self,
+        m: &CudaCsr<T>,
+        left: &Vector<T>,
+        right: Option<&Vector<T>>,
+        to: &mut CudaCsr<T>,
+    ) -> Result<()> {
+        not_recorded(self, "a scaled matrix")?;
+        expect_scales(m, left, right)?;
+        expect_len("scaled_into", "the values", to.nnz(), m.nnz())?;
+        let parameters = scale(m, left, right, to.overwritten(self)?.pointer());
+        // SAFETY: as in `scaled`: the numbers of entries were compared.
+        unsafe { self.launch::<T, _>(ScaleCoarsen::ENTRY, lanes(m.nrows()), &parameters) }
     }
 
     fn copy_values(&self, from: &CudaCsr<T>, to: &mut CudaCsr<T>) -> Result<()> {

@@ -58,7 +58,7 @@ mod triangle;
 mod vector;
 mod windows;
 
-pub use coarsen::CudaAggregates;
+pub use coarsen::{CudaAggregates, CudaCoarser};
 pub use coo::{CooKernel, CudaCoo};
 pub use csc::CudaCsc;
 pub use csr::{CsrKernel, CudaCsr, RawCsr};

@@ -116,7 +116,7 @@ impl Cuda {
 
 impl Cuda {
     /// The arrays of A^T with all values +0, and the plan. Blocks.
-    fn transposed_arrays<T: Real>(&self, a: &CudaCsr<T>) -> Result<(MadeArrays<T>, CudaTranspose)> {
+    pub(crate) fn transposed_arrays<T: Real>(&self, a: &CudaCsr<T>) -> Result<(MadeArrays<T>, CudaTranspose)> {
         let (row_ptr, col_idx, positions) = self.transposed_pattern(a)?;
         let shape = (a.ncols(), a.nrows(), a.nnz());
         let values = Buffer::zeros(self.stream(), shape.2, "a matrix's values")?;

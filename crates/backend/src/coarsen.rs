@@ -5,8 +5,9 @@ use std::fmt;
 
 use spandrel_formats::{Format, Ordinal};
 
-use crate::error::expect_len;
+use crate::error::{expect_len, expect_sizes};
 use crate::ops::{Backend, Converted, Load};
+use crate::spgemm::sizes;
 use crate::{Mat, Result};
 
 /// Sets up coarser versions of matrices that are on the device.
@@ -21,6 +22,10 @@ use crate::{Mat, Result};
 pub trait Coarsen<F: Format>: Load<F> + Backend<F::Value> {
     /// The strong couplings of a matrix, and the aggregates made from them. Threads may share it.
     type Aggregates: Send + Sync + 'static;
+
+    /// What [`Coarsen::coarser_numeric`] needs: everything that depends only on patterns, aggregates and
+    /// near-null-space vectors, and room for what lies between A and the coarser matrix.
+    type CoarserPlan: Send + Sync + 'static;
 
     /// Finds the strong couplings of a square matrix with `unknowns` rows per node, as
     /// [`spandrel_formats::amg::Strength`] does, and aggregates the nodes. Returns the aggregates and their number.
@@ -61,6 +66,35 @@ pub trait Coarsen<F: Format>: Load<F> + Backend<F::Value> {
         p: &Self::Resident,
     ) -> Result<(Converted<Self::Resident>, Converted<Self::Resident>)>;
 
+    /// Finds the patterns of P, P^T and P^T (A P), as [`Coarsen::prolongation`] and [`Coarsen::galerkin`] make them for
+    /// these aggregates and vectors. They depend on the pattern of A and not on its values. The values of the three
+    /// matrices mean nothing until [`Coarsen::coarser_numeric`] writes them.
+    ///
+    /// # Errors
+    /// Those of [`Coarsen::prolongation`] and [`Coarsen::galerkin`].
+    #[allow(clippy::type_complexity)] // as the sentence above says
+    fn coarser_symbolic(
+        &self,
+        a: &Self::Resident,
+        aggregates: &Self::Aggregates,
+        near_null: &Self::Vector,
+    ) -> Result<(Coarser<Converted<Self::Resident>, Self::Vector>, Self::CoarserPlan)>;
+
+    /// Computes the values of P, P^T and P^T (A P) for a matrix with the pattern of the symbolic phase, with the bits
+    /// of [`Coarsen::prolongation`] and [`Coarsen::galerkin`], and adds 1 to the diagonal of the coarser matrix for
+    /// each dropped unknown. The pattern is not checked beyond its size; another one gives other numbers. Addresses
+    /// stay the same; allocates nothing on a GPU.
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] unless every matrix has the rows, columns and number of entries of the symbolic phase;
+    /// [`crate::Error::OutOfMemory`] of a backend in host memory.
+    fn coarser_numeric(
+        &self,
+        a: &Self::Resident,
+        plan: &mut Self::CoarserPlan,
+        to: Coarser<&mut Self::Resident, ()>,
+    ) -> Result<()>;
+
     /// Looks at the diagonal of a square matrix and bounds the spectrum of D^-1 A.
     ///
     /// # Errors
@@ -78,6 +112,19 @@ pub trait Coarsen<F: Format>: Load<F> + Backend<F::Value> {
         left: &Self::Vector,
         right: Option<&Self::Vector>,
     ) -> Result<Converted<Self::Resident>>;
+
+    /// Writes the values that [`Coarsen::scaled`] gives to `to`, which has the pattern of `m`. Only the number of entries
+    /// is checked. Addresses stay the same.
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] for a vector of another length or another number of entries.
+    fn scaled_into(
+        &self,
+        m: &Self::Resident,
+        left: &Self::Vector,
+        right: Option<&Self::Vector>,
+        to: &mut Self::Resident,
+    ) -> Result<()>;
 
     /// Writes the values of one matrix to another with the same pattern. Only the number of entries is checked.
     /// Addresses stay the same.
@@ -103,6 +150,19 @@ pub struct Prolongation<P, V> {
     /// 1 for each coarse unknown whose column of P is zero, because its vector depends linearly on earlier ones on the
     /// aggregate; 0 for all others.
     pub dropped: V,
+}
+
+/// What leads from a matrix to the next coarser one.
+#[derive(Clone, Copy, Debug)]
+pub struct Coarser<M, V> {
+    /// P.
+    pub p: M,
+    /// P^T.
+    pub transposed: M,
+    /// P^T (A P), with a 1 added to the diagonal for each dropped unknown.
+    pub a: M,
+    /// The near-null-space vectors of the coarser matrix, column by column. They do not depend on the values of A.
+    pub near_null: V,
 }
 
 /// The diagonal D of a matrix, and what follows from it.
@@ -148,7 +208,70 @@ impl<B: Coarsen<F>, F: Format> MatAggregates<B, F> {
     }
 }
 
+/// The plan of a coarser matrix on a device, with the sizes of the finer one. [`Mat::coarser`] makes it.
+pub struct MatCoarser<B: Coarsen<F>, F: Format> {
+    plan: B::CoarserPlan,
+    /// Of A, P, P^T and P^T A P.
+    sizes: [(usize, usize, usize); 4],
+}
+
+impl<B: Coarsen<F>, F: Format> fmt::Debug for MatCoarser<B, F> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("MatCoarser").field("sizes", &self.sizes).finish_non_exhaustive()
+    }
+}
+
+impl<B: Coarsen<F>, F: Format> MatCoarser<B, F> {
+    /// Computes the values of the coarser matrix and of what leads to it. See [`Coarsen::coarser_numeric`].
+    ///
+    /// # Errors
+    /// As [`Coarsen::coarser_numeric`].
+    pub fn numeric(&mut self, be: &B, a: &Mat<B, F>, to: &mut Coarser<Mat<B, F>, B::Vector>) -> Result<()> {
+        let Coarser { p, transposed, a: coarse, .. } = to;
+        let what = [
+            ["a column of A", "a row of A", "the values of A"],
+            ["a column of P", "a row of P", "the values of P"],
+            ["a column of P^T", "a row of P^T", "the values of P^T"],
+            ["a column of the coarser matrix", "a row of the coarser matrix", "the values of the coarser matrix"],
+        ];
+        expect_sizes("coarser", what, [a, &*p, &*transposed, &*coarse].map(sizes), self.sizes)?;
+        let [p, transposed, coarse] = [p, transposed, coarse].map(Mat::resident_mut);
+        be.coarser_numeric(a.resident(), &mut self.plan, Coarser { p, transposed, a: coarse, near_null: () })
+    }
+}
+
 impl<F: Format, B: Coarsen<F>> Mat<B, F> {
+    /// Finds the patterns of the next coarser matrix and of what leads to it, whose values
+    /// [`MatCoarser::numeric`] computes. See [`Coarsen::coarser_symbolic`].
+    ///
+    /// # Errors
+    /// As [`Coarsen::coarser_symbolic`].
+    #[allow(clippy::type_complexity)] // the matrices and their plan
+    pub fn coarser(
+        &self,
+        be: &B,
+        aggregates: &MatAggregates<B, F>,
+        near_null: &B::Vector,
+    ) -> Result<(Coarser<Self, B::Vector>, MatCoarser<B, F>)> {
+        expect_len("coarser", "a row", self.ncols(), self.nrows())?;
+        expect_len("coarser", "the matrix", self.nrows(), aggregates.n)?;
+        let n = self.nrows();
+        let size = aggregates.count * (be.len(near_null) / n.max(1));
+        let (Coarser { p, transposed, a, near_null }, plan) =
+            be.coarser_symbolic(self.resident(), &aggregates.aggregates, near_null)?;
+        // SAFETY: `Coarsen` makes a matrix with the rows of A and a column per aggregate and vector, its transpose, and
+        // a square matrix with a row per column of P.
+        let (p, transposed, a) = unsafe {
+            (
+                Self::from_resident(n, size, p),
+                Self::from_resident(size, n, transposed),
+                Self::from_resident(size, size, a),
+            )
+        };
+        let plan = MatCoarser { plan, sizes: [self, &p, &transposed, &a].map(sizes) };
+        Ok((Coarser { p, transposed, a, near_null }, plan))
+    }
+
     /// Aggregates strongly coupled nodes. See [`Coarsen::aggregate`].
     ///
     /// # Errors
@@ -204,13 +327,28 @@ impl<F: Format, B: Coarsen<F>> Mat<B, F> {
     /// # Errors
     /// As [`Coarsen::scaled`].
     pub fn scaled(&self, be: &B, left: &B::Vector, right: Option<&B::Vector>) -> Result<Self> {
-        expect_len("scaled", "the scales of rows", be.len(left), self.nrows())?;
-        if let Some(right) = right {
-            expect_len("scaled", "the scales of columns", be.len(right), self.ncols())?;
-        }
+        self.expect_scales(be, left, right)?;
         let made = be.scaled(self.resident(), left, right)?;
         // SAFETY: `Coarsen` makes a matrix with the same pattern.
         Ok(unsafe { Self::from_resident(self.nrows(), self.ncols(), made) })
+    }
+
+    /// Writes the values of this matrix with scaled rows and, with `right`, columns to a matrix with the same pattern;
+    /// addresses stay. See [`Coarsen::scaled_into`].
+    ///
+    /// # Errors
+    /// As [`Coarsen::scaled_into`], and for a matrix with other numbers of rows or columns.
+    pub fn scaled_into(&self, be: &B, left: &B::Vector, right: Option<&B::Vector>, to: &mut Self) -> Result<()> {
+        self.expect_scales(be, left, right)?;
+        expect_len("scaled_into", "a column", to.nrows(), self.nrows())?;
+        expect_len("scaled_into", "a row", to.ncols(), self.ncols())?;
+        expect_len("scaled_into", "the values", to.nnz(), self.nnz())?;
+        be.scaled_into(self.resident(), left, right, to.resident_mut())
+    }
+
+    fn expect_scales(&self, be: &B, left: &B::Vector, right: Option<&B::Vector>) -> Result<()> {
+        expect_len("scaled", "the scales of rows", be.len(left), self.nrows())?;
+        right.map_or(Ok(()), |right| expect_len("scaled", "the scales of columns", be.len(right), self.ncols()))
     }
 
     /// Takes over the values of a matrix with the same pattern; addresses stay. See [`Coarsen::copy_values`].

@@ -47,7 +47,7 @@ pub use bicgstab::{
 };
 pub use cast::{Cast, MixedPrecision, Narrow};
 pub use cg::{CgDirection, CgIterations, CgStep, CgSteps, CgUpdate};
-pub use coarsen::{Coarsen, MatAggregates, Prolongation, Scaling};
+pub use coarsen::{Coarsen, Coarser, MatAggregates, MatCoarser, Prolongation, Scaling};
 pub use device::{Device, Gate, Recorded, Step};
 pub use download::Download;
 pub use error::{Error, Result};

@@ -72,8 +72,7 @@ impl Cuda {
 
     /// A matrix with these values on the pattern of another. Its kernel is chosen anew. Blocks.
     pub(crate) fn on_pattern<T: Real>(&self, of: &CudaCsr<T>, values: Buffer<T>) -> Result<CudaCsr<T>> {
-        let row_ptr = self.shared(&of.row_ptr, "a matrix's row pointers")?;
-        let col_idx = self.shared(&of.col_idx, "a matrix's columns")?;
+        let [row_ptr, col_idx] = self.pattern_of(of)?;
         self.with_kernel((of.nrows, of.ncols, of.nnz), row_ptr, col_idx, values)
     }
 
@@ -89,6 +88,11 @@ impl Cuda {
         };
         let rows = || of.row_ptr.to_host("a matrix's row pointers").map(Cow::Owned);
         self.make_csr((of.nrows, of.ncols, of.nnz), rows, arrays, None)
+    }
+
+    /// Row pointers and columns of a matrix, which keeps them as well.
+    pub(crate) fn pattern_of<T: Real>(&self, m: &CudaCsr<T>) -> Result<[Arc<Buffer<u32>>; 2]> {
+        Ok([self.shared(&m.row_ptr, "a matrix's row pointers")?, self.shared(&m.col_idx, "a matrix's columns")?])
     }
 
     /// The same memory, freed in its queue's order; a copy if the queue is another one, or if the memory is lent only

@@ -8,7 +8,9 @@ use std::sync::Arc;
 use spandrel_formats::{Csr, Format, Ordinal, Real, SpgemmPlan, Traffic, TransposePlan};
 
 use super::{Event, Trace, Traced};
-use crate::{Coarsen, Converted, Download, Gate, Prolongation, Result, Scaling, Spgemm, Transpose};
+use crate::{
+    Coarsen, Coarser, Converted, Download, Gate, Prolongation, Result, Scaling, Spgemm, Transpose, UpdateValues,
+};
 
 impl<B> Trace<B> {
     /// A matrix of the inner backend with the host's pattern of it.
@@ -78,9 +80,23 @@ impl<T: Real, B: Download<Csr<T>>> Download<Csr<T>> for Trace<B> {
     }
 }
 
+impl<T: Real, B: UpdateValues<Csr<T>>> UpdateValues<Csr<T>> for Trace<B> {
+    fn update_values(&self, m: &mut Self::Resident, values: &[T]) -> Result<()> {
+        self.note(Event::Wait("update_values"));
+        self.inner.update_values(&mut m.inner, values)
+    }
+
+    fn update_values_from(&self, m: &mut Self::Resident, values: &Self::Vector) -> Result<()> {
+        let bytes = (m.host.nnz() * T::BYTES) as u64;
+        self.launch_on("update_values", Some(Csr::<T>::NAME), bytes, None::<&()>, m.host.nnz() * T::BYTES);
+        self.inner.update_values_from(&mut m.inner, values)
+    }
+}
+
 /// The set-up of coarser matrices, whose patterns for the log are those of the matrices that the inner backend made.
 impl<T: Real, B: Coarsen<Csr<T>> + Download<Csr<T>>> Coarsen<Csr<T>> for Trace<B> {
     type Aggregates = B::Aggregates;
+    type CoarserPlan = B::CoarserPlan;
 
     fn aggregate(&self, a: &Self::Resident, unknowns: usize, strength: f64) -> Result<(Self::Aggregates, usize)> {
         self.note(Event::Wait("aggregate"));
@@ -129,6 +145,51 @@ impl<T: Real, B: Coarsen<Csr<T>> + Download<Csr<T>>> Coarsen<Csr<T>> for Trace<B
     ) -> Result<Converted<Self::Resident>> {
         let made = self.inner.scaled(&m.inner, left, right)?;
         Ok(self.made("scaled", made, Csr::clone(&m.host)))
+    }
+
+    fn coarser_symbolic(
+        &self,
+        a: &Self::Resident,
+        aggregates: &Self::Aggregates,
+        near_null: &Self::Vector,
+    ) -> Result<(Coarser<Converted<Self::Resident>, Self::Vector>, Self::CoarserPlan)> {
+        let (made, plan) = self.inner.coarser_symbolic(&a.inner, aggregates, near_null)?;
+        self.note(Event::Wait("coarser_symbolic"));
+        let Coarser { p, transposed, a, near_null } = made;
+        let hosts = [&p, &transposed, &a].map(|made| self.inner.download_matrix(&made.resident));
+        let [of_p, of_transposed, of_a] = hosts;
+        let p = self.made("prolongation", p, of_p?);
+        let transposed = self.made("transpose", transposed, of_transposed?);
+        let a = self.made("galerkin", a, of_a?);
+        Ok((Coarser { p, transposed, a, near_null }, plan))
+    }
+
+    fn coarser_numeric(
+        &self,
+        a: &Self::Resident,
+        plan: &mut Self::CoarserPlan,
+        to: Coarser<&mut Self::Resident, ()>,
+    ) -> Result<()> {
+        let Coarser { p, transposed, a: coarse, near_null } = to;
+        // A is read for P and for A P. P is written, read for A P and moved to P^T. What lies between is not counted.
+        let moved = (p.host.nnz() * (4 + 2 * T::BYTES)) as u64;
+        let bytes = 2 * a.host.storage() + 2 * p.host.storage() + moved + transposed.host.storage();
+        self.launch_on("coarser", Some(Csr::<T>::NAME), bytes + coarse.host.storage(), None::<&()>, 0);
+        let (p, transposed, coarse) = (&mut p.inner, &mut transposed.inner, &mut coarse.inner);
+        self.inner.coarser_numeric(&a.inner, plan, Coarser { p, transposed, a: coarse, near_null })
+    }
+
+    fn scaled_into(
+        &self,
+        m: &Self::Resident,
+        left: &Self::Vector,
+        right: Option<&Self::Vector>,
+        to: &mut Self::Resident,
+    ) -> Result<()> {
+        let scales = if right.is_some() { m.host.nrows() + m.host.ncols() } else { m.host.nrows() };
+        let bytes = m.host.storage() + (m.host.nnz() * T::BYTES) as u64;
+        self.launch_on("scaled_into", Some(Csr::<T>::NAME), bytes, None::<&()>, scales * T::BYTES);
+        self.inner.scaled_into(&m.inner, left, right, &mut to.inner)
     }
 
     fn copy_values(&self, from: &Self::Resident, to: &mut Self::Resident) -> Result<()> {
