@@ -173,6 +173,45 @@ fn new_values_have_the_bits_of_a_new_cycle_where_couplings_stay() {
 }
 
 #[test]
+fn later_updates_only_compute_and_have_the_bits_of_a_new_cycle() {
+    let device = Cpu::new();
+    // Several grids, one grid with its inverse, and one that is only smoothed.
+    let alone = Csr::from_triplets(2100, 2100, (0..2100).map(|i| (i, i, 1.0 + (i % 7) as f64))).unwrap();
+    for (name, old) in [
+        ("poisson3d:12", csr("poisson3d:12")),
+        ("electrostatic:n=3000", csr("electrostatic:n=3000")),
+        ("poisson2d:8", csr("poisson2d:8")),
+        ("nothing coupled", alone),
+    ] {
+        let options = AmgOptions::default();
+        let new = old.map(|v| 4.0 * v);
+        let other = old.map_entries(|i, j, v| v * (1.0 - ((i ^ j) % 5) as f64 / 64.0));
+        let anew = Amg::new(&device, &new, &options).unwrap();
+        let expected = solve(&device, &new, &anew, &Options::default());
+        let mut m = Amg::new(&device, &old, &options).unwrap();
+        m.update(&device, &other).unwrap();
+        m.update(&device, &new).unwrap();
+        let mut ways = vec![("whole", solve(&device, &new, &m, &Options::default()))];
+        m.update_from(&device, &Mat::load(&device, &other).unwrap()).unwrap();
+        m.update_from(&device, &Mat::load(&device, &new).unwrap()).unwrap();
+        ways.push(("on the device", solve(&device, &new, &m, &Options::default())));
+        assert_eq!(m.takes_values(), name != "poisson2d:8");
+        if m.takes_values() {
+            m.update_values(&device, other.values()).unwrap();
+            m.update_values_from(&device, &device.upload(new.values()).unwrap()).unwrap();
+            ways.push(("values", solve(&device, &new, &m, &Options::default())));
+        } else {
+            assert!(matches!(m.update_values(&device, new.values()), Err(Error::Unsupported { .. })));
+        }
+        assert!(matches!(m.update_values(&device, &[1.0]), Err(Error::Pattern { found: 1, .. })));
+        for (way, (x, outcome)) in ways {
+            assert_eq!((x, outcome.iterations), (expected.0.clone(), expected.1.iterations), "{name}, {way}");
+        }
+        assert_eq!(m.levels(), anew.levels(), "{name}");
+    }
+}
+
+#[test]
 fn values_that_cannot_be_taken_leave_the_cycle_as_it_was() {
     let (device, a) = (Cpu::new(), csr("poisson2d:40"));
     let mut m = Amg::new(&device, &a, &AmgOptions::default()).unwrap();
@@ -180,6 +219,14 @@ fn values_that_cannot_be_taken_leave_the_cycle_as_it_was() {
     let negative = a.map(|v| -v);
     assert!(matches!(m.update(&device, &negative), Err(Error::Diagonal { row: 0, found: "negative" })));
     assert!(matches!(m.update(&device, csr("poisson2d:41")), Err(Error::Size { .. })));
+    assert!(matches!(m.update(&device, csr("poisson2d9:40")), Err(Error::Pattern { .. })));
+    assert_eq!(solve(&device, &a, &m, &Options::default()).0, before);
+    // The same when plans are kept, also where only a coarse grid shows that the matrix is indefinite.
+    m.update(&device, a.map(|v| 2.0 * v)).unwrap();
+    let (before, _) = solve(&device, &a, &m, &Options::default());
+    let indefinite = a.map_entries(|i, j, v| if i == j { 0.5 * v } else { v });
+    assert!(matches!(m.update(&device, &indefinite), Err(Error::NotPositive { .. })));
+    assert!(matches!(m.update(&device, &negative), Err(Error::Diagonal { row: 0, found: "negative" })));
     assert!(matches!(m.update(&device, csr("poisson2d9:40")), Err(Error::Pattern { .. })));
     assert_eq!(solve(&device, &a, &m, &Options::default()).0, before);
 }

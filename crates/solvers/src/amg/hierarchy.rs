@@ -3,7 +3,7 @@
 
 use std::fmt;
 
-use spandrel_backend::{Coarsen, Download, Mat, MatAggregates, Prolongation, Scaling, Spmv};
+use spandrel_backend::{Coarsen, Coarser, Download, Mat, MatAggregates, Prolongation, Scaling, Spmv, UpdateValues};
 use spandrel_formats::{Csr, NotInvertible, Real};
 
 use super::coarsest::{Indefinite, inverse};
@@ -16,8 +16,8 @@ use crate::{Error, Result};
 const LEAST_RATIO: f64 = 1.25;
 
 /// A backend on which algebraic multigrid is set up and runs.
-pub trait AmgBackend<T: Real>: Spmv<Csr<T>> + Download<Csr<T>> + Coarsen<Csr<T>> {}
-impl<T: Real, B: Spmv<Csr<T>> + Download<Csr<T>> + Coarsen<Csr<T>>> AmgBackend<T> for B {}
+pub trait AmgBackend<T: Real>: Spmv<Csr<T>> + Download<Csr<T>> + UpdateValues<Csr<T>> + Coarsen<Csr<T>> {}
+impl<T: Real, B: Spmv<Csr<T>> + Download<Csr<T>> + UpdateValues<Csr<T>> + Coarsen<Csr<T>>> AmgBackend<T> for B {}
 
 /// One grid of an [`crate::Amg`] in numbers.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -39,14 +39,6 @@ pub(super) struct Hierarchy<T: Real, B: AmgBackend<T>> {
     /// The inverse of the coarsest operator times its diagonal D_c, if it was made: right-hand sides there are divided
     /// by D_c.
     pub(super) coarsest: Option<Mat<B, Csr<T>>>,
-}
-
-/// A coarser operator, and what leads to it and back.
-struct Coarser<T: Real, B: AmgBackend<T>> {
-    a: Mat<B, Csr<T>>,
-    p: Mat<B, Csr<T>>,
-    transposed: Mat<B, Csr<T>>,
-    near_null: B::Vector,
 }
 
 impl<T: Real, B: AmgBackend<T>> Hierarchy<T, B> {
@@ -90,7 +82,7 @@ impl<T: Real, B: AmgBackend<T>> Hierarchy<T, B> {
             if rows == 0 || rows as f64 * LEAST_RATIO > n as f64 {
                 break;
             }
-            let next = Coarser::of(be, a, &aggregates, &near_null)?;
+            let next = coarser(be, a, &aggregates, &near_null)?;
             let of_next = fit(be, &next.a, level_of + 1)?;
             let scaled = a.scaled(be, &scaling.inverse, None)?;
             let restrict = next.transposed.scaled(be, &of_next.inverse, Some(&scaling.diagonal))?;
@@ -107,63 +99,20 @@ impl<T: Real, B: AmgBackend<T>> Hierarchy<T, B> {
         grids.push(Grid { n: a.nrows(), a: smoothed, bound: scaling.bound, down: None });
         Ok(Self { inv_diag, grids, levels, coarsest })
     }
-
-    /// Makes the grids again for new values on the same pattern, with the aggregates of `held`.
-    ///
-    /// # Errors
-    /// Those of [`super::Amg::update`].
-    pub(super) fn renewed(
-        be: &B,
-        a: &Mat<B, Csr<T>>,
-        held: &[Grid<T, B>],
-        is_inverted: bool,
-        near_null: B::Vector,
-    ) -> Result<Renewed<T, B>> {
-        let mut near_null = near_null;
-        let mut scaling = fit(be, a, 0)?;
-        let inv_diag = copied(be, &scaling.inverse, a.nrows())?;
-        let mut bounds = vec![scaling.bound];
-        let (mut grids, mut coarse) = (Vec::new(), None);
-        for (level, grid) in held.iter().enumerate() {
-            let a = coarse.as_ref().unwrap_or(a);
-            let Some(down) = &grid.down else { break };
-            let next = Coarser::of(be, a, &down.aggregates, &near_null)?;
-            if next.p.nnz() != down.prolong.nnz() {
-                return Err(Error::Pattern { found: next.p.nnz(), expected: down.prolong.nnz() });
-            }
-            let of_next = fit(be, &next.a, level + 1)?;
-            let scaled = a.scaled(be, &scaling.inverse, None)?;
-            let restrict = next.transposed.scaled(be, &of_next.inverse, Some(&scaling.diagonal))?;
-            grids.push((Some(scaled), Some((restrict, next.p))));
-            bounds.push(of_next.bound);
-            (near_null, scaling, coarse) = (next.near_null, of_next, Some(next.a));
-        }
-        let a = coarse.as_ref().unwrap_or(a);
-        let coarsest = if is_inverted { invert(be, grids.len(), a, &scaling)? } else { None };
-        let smoothed = if coarsest.is_some() { None } else { Some(a.scaled(be, &scaling.inverse, None)?) };
-        grids.push((smoothed, None));
-        Ok(Renewed { inv_diag, grids, bounds, coarsest })
-    }
 }
 
-/// The matrices of new values: D^-1 A for each grid, and its restriction with its prolongation.
-pub(super) struct Renewed<T: Real, B: AmgBackend<T>> {
-    pub(super) inv_diag: B::Vector,
-    #[allow(clippy::type_complexity)] // as the sentence above says
-    pub(super) grids: Vec<(Option<Mat<B, Csr<T>>>, Option<(Mat<B, Csr<T>>, Mat<B, Csr<T>>)>)>,
-    pub(super) bounds: Vec<f64>,
-    pub(super) coarsest: Option<Mat<B, Csr<T>>>,
-}
-
-impl<T: Real, B: AmgBackend<T>> Coarser<T, B> {
-    /// P, P^T and P^T A P, for a matrix with the pattern that the aggregates were found on.
-    fn of(be: &B, a: &Mat<B, Csr<T>>, aggregates: &MatAggregates<B, Csr<T>>, near_null: &B::Vector) -> Result<Self> {
-        let Prolongation { p, near_null, dropped } = a.prolongation(be, aggregates, near_null)?;
-        let (transposed, mut coarse) = a.galerkin(be, &p)?;
-        // Nothing interpolates from a dropped unknown. It gets an equation of its own, whose right-hand side is zero.
-        coarse.add_to_diagonal(be, &dropped)?;
-        Ok(Self { a: coarse, p, transposed, near_null })
-    }
+/// P, P^T and P^T A P.
+fn coarser<T: Real, B: AmgBackend<T>>(
+    be: &B,
+    a: &Mat<B, Csr<T>>,
+    aggregates: &MatAggregates<B, Csr<T>>,
+    near_null: &B::Vector,
+) -> Result<Coarser<Mat<B, Csr<T>>, B::Vector>> {
+    let Prolongation { p, near_null, dropped } = a.prolongation(be, aggregates, near_null)?;
+    let (transposed, mut coarse) = a.galerkin(be, &p)?;
+    // Nothing interpolates from a dropped unknown. It gets an equation of its own, whose right-hand side is zero.
+    coarse.add_to_diagonal(be, &dropped)?;
+    Ok(Coarser { p, transposed, a: coarse, near_null })
 }
 
 fn level<T: Real, B: AmgBackend<T>>(a: &Mat<B, Csr<T>>, scaling: &Scaling<B::Vector>) -> AmgLevel {
@@ -208,7 +157,7 @@ pub(super) fn vectors<T: Real, B: AmgBackend<T>>(
 }
 
 /// The diagonal of an operator and the bound on its spectrum. Refuses an operator that is unfit.
-fn fit<T: Real, B: AmgBackend<T>>(be: &B, a: &Mat<B, Csr<T>>, level: usize) -> Result<Scaling<B::Vector>> {
+pub(super) fn fit<T: Real, B: AmgBackend<T>>(be: &B, a: &Mat<B, Csr<T>>, level: usize) -> Result<Scaling<B::Vector>> {
     let scaling = a.scaling(be)?;
     match scaling.unfit {
         None => Ok(scaling),
@@ -247,6 +196,22 @@ fn invert<T: Real, B: AmgBackend<T>>(
     if n > MOST_COARSEST {
         return Ok(None);
     }
+    let inverse = inverse_values(be, level, a, scaling)?;
+    let fill = |row: usize, cols: &mut [u32], values: &mut [T]| {
+        cols.iter_mut().zip(0..).for_each(|(col, j)| *col = j);
+        values.copy_from_slice(&inverse[row * n..(row + 1) * n]);
+    };
+    Ok(Some(Mat::load(be, Csr::from_rows(n, n, |_| n, fill)?)?))
+}
+
+/// The entries of that inverse, row by row.
+pub(super) fn inverse_values<T: Real, B: AmgBackend<T>>(
+    be: &B,
+    level: usize,
+    a: &Mat<B, Csr<T>>,
+    scaling: &Scaling<B::Vector>,
+) -> Result<Vec<T>> {
+    let n = a.nrows();
     let (host, diagonal) = (a.download(be)?, be.download(&scaling.diagonal)?);
     let mut dense = vec![0.0; n * n];
     for row in 0..n {
@@ -255,12 +220,7 @@ fn invert<T: Real, B: AmgBackend<T>>(
     }
     let not_positive = |Indefinite(row)| Error::NotPositive { method: "amg", grid: level, row };
     let inverse = inverse(n, &dense).map_err(not_positive)?;
-    let fill = |row: usize, cols: &mut [u32], values: &mut [T]| {
-        for (j, (col, value)) in cols.iter_mut().zip(values).enumerate() {
-            (*col, *value) = (j as u32, T::from_f64(inverse[row * n + j]) * diagonal[j]);
-        }
-    };
-    Ok(Some(Mat::load(be, Csr::from_rows(n, n, |_| n, fill)?)?))
+    Ok(inverse.iter().enumerate().map(|(at, &v)| T::from_f64(v) * diagonal[at % n]).collect())
 }
 
 /// The operator complexity: entries of all operators per entry of the finest.

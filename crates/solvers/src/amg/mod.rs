@@ -41,6 +41,7 @@ pub use options::AmgOptions;
 
 use self::hierarchy::{Hierarchy, complexity, table};
 use self::polynomial::{Step, steps};
+use self::update::Renewal;
 use crate::phase::{SetupWatcher, unobserved};
 use crate::pool::Pool;
 use crate::{Error, Result};
@@ -62,6 +63,10 @@ pub struct Amg<T: Real, B: AmgBackend<T>> {
     /// The near-null-space vectors of the finest grid, for new values. `None` stands for the constant of each unknown.
     near_null: Option<Vec<T>>,
     unknowns: usize,
+    /// What the first update keeps for later ones.
+    renewal: Option<Renewal<T, B>>,
+    /// The finest operator, if updates give values alone.
+    finest: Option<Mat<B, Csr<T>>>,
 }
 
 /// A grid on the device.
@@ -186,7 +191,8 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
         let Hierarchy { inv_diag, grids, levels, coarsest } = Hierarchy::of(be, a, options, near_null, watcher)?;
         let work = Pool::new(Work::new(be, &grids)?);
         let (near_null, unknowns) = (near_null.map(<[T]>::to_vec), options.unknowns);
-        Ok(Self { inv_diag, grids, degree: options.degree, coarsest, work, levels, near_null, unknowns })
+        let (degree, renewal, finest) = (options.degree, None, None);
+        Ok(Self { inv_diag, grids, degree, coarsest, work, levels, near_null, unknowns, renewal, finest })
     }
 
     /// The grids in numbers, finest first.

@@ -1,11 +1,57 @@
 //! New values for the matrices of a cycle.
+//!
+//! Aggregates stay, so the patterns of all prolongations and operators stay as well: whether an entry of A belongs to
+//! the filtered matrix depends on the graph of strong couplings, and not on its present value. The first update finds
+//! the plans of the coarser matrices ([`Mat::coarser`]) and keeps them. All updates then compute values only.
+//!
+//! Values are computed beside the cycle and written to it at the end, so a refused matrix changes nothing.
 
-use spandrel_backend::{IntoArc, Mat};
+use spandrel_backend::{Coarser, IntoArc, Mat, MatCoarser, Scaling};
 use spandrel_formats::{Csr, Real};
 
-use super::Amg;
-use super::hierarchy::{AmgBackend, Hierarchy, vectors};
+use super::hierarchy::{AmgBackend, fit, inverse_values, vectors};
+use super::{Amg, Grid};
 use crate::{Error, Result};
+
+/// What updates keep: a step to each coarser grid, finest first.
+pub(super) struct Renewal<T: Real, B: AmgBackend<T>>(Vec<Step<T, B>>);
+
+/// A coarser operator with what leads to it, and the plan that computes their values.
+struct Step<T: Real, B: AmgBackend<T>> {
+    plan: MatCoarser<B, Csr<T>>,
+    to: Coarser<Mat<B, Csr<T>>, B::Vector>,
+}
+
+impl<T: Real, B: AmgBackend<T>> Renewal<T, B> {
+    /// Finds the plans. The patterns are those of the grids, so they do not depend on what the caller gives.
+    fn of(be: &B, grids: &[Grid<T, B>], near_null: &B::Vector) -> Result<Self> {
+        let mut steps: Vec<Step<T, B>> = Vec::new();
+        for grid in grids {
+            let (Some(finest), Some(down)) = (&grid.a, &grid.down) else { break };
+            let (a, near_null) = steps.last().map_or((finest, near_null), |step| (&step.to.a, &step.to.near_null));
+            let (to, plan) = a.coarser(be, &down.aggregates, near_null)?;
+            steps.push(Step { plan, to });
+        }
+        Ok(Self(steps))
+    }
+
+    /// Computes the operators of all grids, and returns what their diagonals are.
+    fn compute(&mut self, be: &B, a: &Mat<B, Csr<T>>) -> Result<Vec<Scaling<B::Vector>>> {
+        let mut scalings = vec![fit(be, a, 0)?];
+        for level in 0..self.0.len() {
+            let (before, after) = self.0.split_at_mut(level);
+            let (a, step) = (before.last().map_or(a, |step| &step.to.a), &mut after[0]);
+            step.plan.numeric(be, a, &mut step.to)?;
+            scalings.push(fit(be, &step.to.a, level + 1)?);
+        }
+        Ok(scalings)
+    }
+
+    /// The operator of a grid, where `a` is the finest.
+    fn operator<'a>(&'a self, a: &'a Mat<B, Csr<T>>, level: usize) -> &'a Mat<B, Csr<T>> {
+        level.checked_sub(1).map_or(a, |before| &self.0[before].to.a)
+    }
+}
 
 impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
     /// Takes new values on the same pattern. Strong couplings and aggregates stay those of the first values;
@@ -13,13 +59,41 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
     /// much more or less strongly than at first, this cycle may need more iterations than a new one. Blocks; must not
     /// be recorded. Steps that were recorded before keep the old bounds.
     ///
+    /// The first update also finds the patterns of everything that lies between the grids and keeps them, with room for
+    /// the values: once to twice the memory of the cycle's matrices. Later updates compute values only.
+    ///
     /// # Errors
     /// As [`Amg::new`], and [`Error::Pattern`] for another number of entries, [`Error::Size`] for another size. If the
-    /// matrix is refused, nothing has changed.
+    /// matrix is refused, nothing has changed. The pattern is not compared beyond these numbers.
     pub fn update(&mut self, be: &B, a: impl IntoArc<Csr<T>>) -> Result<()> {
         let a = a.into_arc();
         self.fits(a.nrows(), a.ncols(), a.nnz())?;
-        self.update_from(be, &Mat::load(be, a)?)
+        if !self.takes_values() {
+            return self.update_from(be, &Mat::load(be, a)?);
+        }
+        self.update_values(be, a.values())
+    }
+
+    /// As [`Amg::update`], with values alone, in stored order. From then on the cycle keeps the finest operator as well.
+    ///
+    /// # Errors
+    /// As [`Amg::update`], and [`Error::Unsupported`] if the cycle does not [take values](Amg::takes_values).
+    pub fn update_values(&mut self, be: &B, values: &[T]) -> Result<()> {
+        self.update_finest(be, values.len(), |finest| finest.update_values(be, values))
+    }
+
+    /// As [`Amg::update_values`], with values on the device. They do not go through the host.
+    ///
+    /// # Errors
+    /// As [`Amg::update_values`].
+    pub fn update_values_from(&mut self, be: &B, values: &B::Vector) -> Result<()> {
+        self.update_finest(be, be.len(values), |finest| finest.update_values_from(be, values))
+    }
+
+    /// Whether [`Amg::update_values`] is possible: whether there is more than the inverse of the matrix, which is
+    /// all that a matrix of few rows needs.
+    pub fn takes_values(&self) -> bool {
+        self.grids[0].a.is_some()
     }
 
     /// As [`Amg::update`], with a matrix that is on the device.
@@ -28,23 +102,66 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
     /// As [`Amg::update`].
     pub fn update_from(&mut self, be: &B, a: &Mat<B, Csr<T>>) -> Result<()> {
         self.fits(a.nrows(), a.ncols(), a.nnz())?;
-        let near_null = vectors(be, a.nrows(), self.unknowns, self.near_null.as_deref())?;
-        let renewed = Hierarchy::renewed(be, a, &self.grids, self.coarsest.is_some(), near_null)?;
-        be.copy(None, &renewed.inv_diag, &mut self.inv_diag)?;
-        for ((held, (a, down)), &bound) in self.grids.iter_mut().zip(&renewed.grids).zip(&renewed.bounds) {
-            held.bound = bound;
-            if let (Some(held), Some(a)) = (&mut held.a, a) {
-                held.copy_values(be, a)?;
+        let mut renewal = match self.renewal.take() {
+            Some(renewal) => renewal,
+            None => {
+                let near_null = vectors(be, a.nrows(), self.unknowns, self.near_null.as_deref())?;
+                Renewal::of(be, &self.grids, &near_null)?
             }
-            if let (Some(held), Some((restrict, prolong))) = (&mut held.down, down) {
-                held.restrict.copy_values(be, restrict)?;
-                held.prolong.copy_values(be, prolong)?;
+        };
+        let renewed = self.renew(be, a, &mut renewal);
+        self.renewal = Some(renewal);
+        renewed
+    }
+
+    /// As [`Amg::update`], where `set` writes the values of the finest operator.
+    fn update_finest(
+        &mut self,
+        be: &B,
+        found: usize,
+        set: impl FnOnce(&mut Mat<B, Csr<T>>) -> spandrel_backend::Result<()>,
+    ) -> Result<()> {
+        let expected = self.levels[0].entries;
+        if found != expected {
+            return Err(Error::Pattern { found, expected });
+        }
+        let mut finest = match (self.finest.take(), &self.grids[0].a) {
+            (Some(finest), _) => finest,
+            // Any matrix with this pattern.
+            (None, Some(a)) => a.scaled(be, &self.inv_diag, None)?,
+            (None, None) => {
+                let why = "this amg holds only the inverse of a small matrix: give it a whole matrix".to_string();
+                return Err(Error::Unsupported { why });
+            }
+        };
+        let renewed = set(&mut finest).map_err(Error::from).and_then(|()| self.update_from(be, &finest));
+        self.finest = Some(finest);
+        renewed
+    }
+
+    /// Computes everything, then writes it to the cycle.
+    fn renew(&mut self, be: &B, a: &Mat<B, Csr<T>>, renewal: &mut Renewal<T, B>) -> Result<()> {
+        let scalings = renewal.compute(be, a)?;
+        let last = scalings.len() - 1;
+        let inverse = match &self.coarsest {
+            Some(_) => Some(inverse_values(be, last, renewal.operator(a, last), &scalings[last])?),
+            None => None,
+        };
+        be.copy(None, &scalings[0].inverse, &mut self.inv_diag)?;
+        for (level, (grid, scaling)) in self.grids.iter_mut().zip(&scalings).enumerate() {
+            (grid.bound, self.levels[level].bound) = (scaling.bound, scaling.bound);
+            if let Some(held) = &mut grid.a {
+                renewal.operator(a, level).scaled_into(be, &scaling.inverse, None, held)?;
+            }
+            if let (Some(held), Some(Step { to, .. })) = (&mut grid.down, renewal.0.get(level)) {
+                let of_next = &scalings[level + 1].inverse;
+                to.transposed.scaled_into(be, of_next, Some(&scaling.diagonal), &mut held.restrict)?;
+                held.prolong.copy_values(be, &to.p)?;
             }
         }
-        if let (Some(held), Some(inverse)) = (&mut self.coarsest, &renewed.coarsest) {
-            held.copy_values(be, inverse)?;
+        if let (Some(held), Some(values)) = (&mut self.coarsest, inverse) {
+            held.update_values(be, &values)?;
         }
-        self.levels.iter_mut().zip(renewed.bounds).for_each(|(level, bound)| level.bound = bound);
         Ok(())
     }
 
