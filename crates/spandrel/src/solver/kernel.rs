@@ -37,6 +37,9 @@ impl<T: Real, B: Backend<T>> Renewed<T, B> for Projected<T, B> {
     fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
         self.m.renew(be, a)
     }
+    fn takes_values(&self) -> bool {
+        self.m.takes_values()
+    }
     fn renew_from(&mut self, be: &B, values: &B::Vector) -> Option<Result<f64>> {
         self.m.renew_from(be, values)
     }

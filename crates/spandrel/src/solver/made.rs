@@ -26,6 +26,10 @@ pub(super) trait Renewed<T: Real, B: Backend<T>>: Preconditioner<T, B> + Send {
     /// After an error everything is as before. Blocks.
     fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64>;
 
+    /// Whether [`Renewed::renew_from`] takes values.
+    fn takes_values(&self) -> bool {
+        false
+    }
     /// The same with values on the device, or `None` and nothing done if the host is needed.
     fn renew_from(&mut self, be: &B, values: &B::Vector) -> Option<Result<f64>> {
         let _ = (be, values);
@@ -39,6 +43,9 @@ pub(super) type Boxed<T, B> = Box<dyn Renewed<T, B>>;
 impl<T: Real, B: Backend<T>> Renewed<T, B> for Identity {
     fn renew(&mut self, _: &B, _: &Csr<T>) -> Result<f64> {
         Ok(0.0)
+    }
+    fn takes_values(&self) -> bool {
+        true
     }
     fn renew_from(&mut self, _: &B, _: &B::Vector) -> Option<Result<f64>> {
         Some(Ok(0.0))
@@ -82,14 +89,26 @@ impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Renewed<T, B> for Multigri
 
 impl<T: Real, B: AmgBackend<T>> Renewed<T, B> for Amg<T, B> {
     fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
-        self.update(be, a)?;
+        match self.takes_values() {
+            true => self.update_values(be, a.values())?,
+            false => self.update(be, a)?,
+        }
         Ok(0.0)
+    }
+    fn takes_values(&self) -> bool {
+        Amg::takes_values(self)
+    }
+    fn renew_from(&mut self, be: &B, values: &B::Vector) -> Option<Result<f64>> {
+        self.takes_values().then(|| self.update_values_from(be, values).map(|()| 0.0))
     }
 }
 
 impl<T: Real, B: Backend<T>> Renewed<T, B> for Box<dyn Renew<T, B>> {
     fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
         (**self).renew(be, &be.upload(a.values())?)
+    }
+    fn takes_values(&self) -> bool {
+        true
     }
     fn renew_from(&mut self, be: &B, values: &B::Vector) -> Option<Result<f64>> {
         Some((**self).renew(be, values))
@@ -120,6 +139,16 @@ impl<B: MixedPrecision> Renewed<f64, B> for Mixed<B, Boxed<f32, B>> {
             Ok(())
         })?;
         Ok(shift)
+    }
+    fn takes_values(&self) -> bool {
+        self.inner().takes_values()
+    }
+    fn renew_from(&mut self, be: &B, values: &<B as Backend<f64>>::Vector) -> Option<Result<f64>> {
+        // What needs the host must not be asked, because the exponent changes with the values.
+        self.takes_values().then(|| {
+            let refused = || Error::Unsupported { why: "this preconditioner takes values from the host only".into() };
+            self.update_from(be, values, |m, be, narrow| m.renew_from(be, narrow).unwrap_or_else(|| Err(refused())))
+        })
     }
 }
 
