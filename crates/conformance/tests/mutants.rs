@@ -25,6 +25,7 @@ fn all(flaws: &[Flaw]) -> Vec<Trial> {
     out.extend(trials::of_casts(&fleet));
     out.extend(trials::of_sparse_vectors::<f64, _>(&fleet));
     out.extend(trials::of_made::<f64, _>(&fleet));
+    out.extend(trials::of_coarsening::<f64, _>(&fleet));
     for case in suite::cases().unwrap() {
         if ["6x6", "tridiagonal-33", "poisson2d-33x17", "negative-definite", "zero-matrix"]
             .contains(&case.name.as_str())
@@ -359,6 +360,13 @@ fn products_and_transposes_of_matrices() {
     caught(&[Flaw::KeepsOldValues], &[(product, "values 2"), (transpose, "values 0")]);
     caught(&[Flaw::IgnoresGate], &[(product, "behind a stopped"), (transpose, "behind a stopped")]);
     caught(&[Flaw::None, Flaw::RoundsProducts], &[(product, "RoundsProducts")]);
+}
+
+#[test]
+fn new_values_of_coarser_matrices() {
+    let trial = "coarsen/csr/f64/broken/poisson2d-33x17";
+    caught(&[Flaw::KeepsOldValues], &[(trial, "round 1, the prolongation")]);
+    caught(&[Flaw::ScalesRowsOnly], &[(trial, "rows and columns scaled in place")]);
 }
 
 #[test]

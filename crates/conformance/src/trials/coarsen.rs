@@ -2,11 +2,11 @@
 
 use std::rc::Rc;
 
-use spandrel_backend::{Coarsen, Error, Mat, Prolongation, Result as DeviceResult};
+use spandrel_backend::{Coarsen, Error, Mat, MatAggregates, Prolongation, Result as DeviceResult};
 use spandrel_formats::amg::{self, Aggregates, Strength, Tentative, smoothed};
-use spandrel_formats::{Csr, Real, product};
+use spandrel_formats::{Csr, Ordinal, Real, product};
 
-use super::made::{Built, Makes, alike_by_any_kernel as alike, generated, of_type, on_each, rows};
+use super::made::{Built, Makes, alike_by_any_kernel as alike, generated, of_type, on_each, poison, rows, with_values};
 use crate::case::numbers;
 use crate::reference::difference;
 use crate::subject::Fleet;
@@ -116,6 +116,44 @@ fn coarsened<T: Real, D: Makes<T> + Coarsen<Csr<T>>>(be: &D, a: &Csr<T>, unknown
         // What a cycle is made of.
         let ones = be.upload(&vec![T::one(); wanted.ncols()])?;
         alike(be, "the transpose, scaled", &transposed.scaled(be, &ones, None)?, &wanted.transpose())?;
+        renewed(be, a, (&graph, &aggregates), &found, &vectors)?;
+    }
+    Ok(())
+}
+
+/// New values: what the plan computes against what the host makes anew, each time over NaN.
+fn renewed<T: Real, D: Makes<T> + Coarsen<Csr<T>>>(
+    be: &D,
+    a: &Csr<T>,
+    (graph, aggregates): (&Strength, &Aggregates),
+    found: &MatAggregates<D, Csr<T>>,
+    vectors: &[T],
+) -> Verdict {
+    let (n, unknowns) = (a.row_ptr().len() - 1, graph.unknowns());
+    let tentative = Tentative::of(aggregates, unknowns, vectors, vectors.len() / n)?;
+    // The plan is made of other values than it serves: of values that it must not depend on.
+    let mut device = Mat::<D, Csr<T>>::load(be, a.map(|_| T::nan()))?;
+    let (mut to, mut plan) = device.coarser(be, found, &be.upload(vectors)?)?;
+    same("the coarse vectors of a plan", &be.download(&to.near_null)?, tentative.coarse())?;
+    for round in 0..3 {
+        let next = if round == 0 { a.clone() } else { with_values(a, round) };
+        device.update_values(be, next.values())?;
+        for made in [&mut to.p, &mut to.transposed, &mut to.a] {
+            poison(be, made)?;
+        }
+        plan.numeric(be, &device, &mut to)?;
+        let p = smoothed(&next, graph, aggregates, &tentative)?;
+        let transposed = p.transpose();
+        let mut coarse = product(&transposed, &product(&next, &p)?)?;
+        for &unknown in tentative.dropped() {
+            let begin = coarse.row_ptr()[unknown] as usize;
+            if let Ok(at) = coarse.row(unknown).0.binary_search(&(unknown as Ordinal)) {
+                coarse.values_mut()[begin + at] += T::one();
+            }
+        }
+        alike(be, &format!("round {round}, the prolongation"), &to.p, &p)?;
+        alike(be, &format!("round {round}, the transpose"), &to.transposed, &transposed)?;
+        alike(be, &format!("round {round}, the coarse matrix"), &to.a, &coarse)?;
     }
     Ok(())
 }
@@ -152,6 +190,13 @@ fn scaled<T: Real, D: Makes<T> + Coarsen<Csr<T>>>(be: &D, a: &Csr<T>) -> Verdict
     taken.copy_values(be, &both)?;
     alike(be, "values taken over", &taken, &wanted)?;
     alike(be, "the matrix that shares the pattern", &device, a)?;
+    // The same, written to a matrix that there is already.
+    poison(be, &mut taken)?;
+    device.scaled_into(be, &on_left, None, &mut taken)?;
+    alike(be, "rows scaled in place", &taken, &a.map_entries(|row, _, v| v * left[row]))?;
+    poison(be, &mut taken)?;
+    device.scaled_into(be, &on_left, Some(&on_right), &mut taken)?;
+    alike(be, "rows and columns scaled in place", &taken, &wanted)?;
     taken.add_to_diagonal(be, &on_right)?;
     let added = wanted.map_entries(|row, col, v| if row == col { v + right[row] } else { v });
     alike(be, "a diagonal added", &taken, &added)
@@ -199,5 +244,19 @@ fn refusals<T: Real, D: Makes<T> + Coarsen<Csr<T>>>(be: &D) -> Verdict {
     refused("too few scales of columns", square.scaled(be, &full, Some(&short)).map(drop))?;
     let mut own = square.scaled(be, &full, None)?;
     refused("the values of another matrix", own.copy_values(be, &wide))?;
+    refused("a place of another size", wide.scaled_into(be, &be.upload(&[T::one(); 6])?, None, &mut own))?;
+    refused("too few scales of rows in place", square.scaled_into(be, &short, None, &mut own))?;
+    refused("too few scales of columns in place", square.scaled_into(be, &full, Some(&short), &mut own))?;
+    refused("a plan of another matrix's aggregates", wide.coarser(be, &aggregates, &short).map(drop))?;
+    for len in [0, 29, 31] {
+        let near_null = be.upload(&vec![T::one(); len])?;
+        refused("a plan of vectors of another length", square.coarser(be, &aggregates, &near_null).map(drop))?;
+    }
+    let (mut to, mut plan) = square.coarser(be, &aggregates, &full)?;
+    refused("a matrix of another size for a plan", plan.numeric(be, &wide, &mut to))?;
+    let other = load(spec("poisson2d9:6x5"))?;
+    refused("a matrix of more entries for a plan", plan.numeric(be, &other, &mut to))?;
+    std::mem::swap(&mut to.p, &mut to.transposed);
+    refused("P and P^T in each other's place", plan.numeric(be, &square, &mut to))?;
     refused("a diagonal of another length", own.add_to_diagonal(be, &short))
 }

@@ -4,9 +4,12 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use spandrel_backend::{Backend, Order, Preconditioner, Recorded, Result, Spmv, Sptrsv, Step, UpdateValues};
+use spandrel_backend::{Backend, Mat, Order, Preconditioner, Recorded, Result, Spmv, Sptrsv, Step};
 use spandrel_formats::Csr;
-use spandrel_solvers::{BlockJacobi, Chebyshev, Hierarchy, Ilu, Isai, Jacobi, JacobiSweeps, Mixed, Multigrid, Ssor};
+use spandrel_solvers::{
+    Amg, AmgBackend, AmgOptions, BlockJacobi, Chebyshev, Hierarchy, Ilu, Isai, Jacobi, JacobiSweeps, Mixed, Multigrid,
+    Ssor,
+};
 use spandrel_sptrsv::{Ic0, Ilu0, Levelset, Sweep};
 
 use super::precond::Products;
@@ -17,11 +20,11 @@ use crate::trial::{Finding, Trial, Verdict, wrong};
 
 /// What the trials need of a backend.
 pub(crate) trait Renews:
-    Products + UpdateValues<Csr<f64>> + Sptrsv<Sweep<f64>> + Sptrsv<Levelset<f64>> + Sptrsv<Levelset<f32>> + 'static
+    Products + AmgBackend<f32> + Sptrsv<Sweep<f64>> + Sptrsv<Levelset<f64>> + Sptrsv<Levelset<f32>> + 'static
 {
 }
 impl<B> Renews for B where
-    B: Products + UpdateValues<Csr<f64>> + Sptrsv<Sweep<f64>> + Sptrsv<Levelset<f64>> + Sptrsv<Levelset<f32>> + 'static
+    B: Products + AmgBackend<f32> + Sptrsv<Sweep<f64>> + Sptrsv<Levelset<f64>> + Sptrsv<Levelset<f32>> + 'static
 {
 }
 
@@ -32,7 +35,7 @@ enum Graphs {
     End,
 }
 
-const NOUNS: [&str; 11] = [
+const NOUNS: [&str; 13] = [
     "jacobi",
     "block_jacobi-4",
     "ssor",
@@ -44,7 +47,12 @@ const NOUNS: [&str; 11] = [
     "mixed-ilu0",
     "mixed-jacobi",
     "mg",
+    "amg",
+    "mixed-amg",
 ];
+
+/// Several grids also for few rows.
+const AMG: AmgOptions = AmgOptions { strength: 0.25, degree: 2, unknowns: 1, coarsest: 8, levels: 25 };
 
 /// Grids whose extents are not powers of two, with few and with many points in a stencil.
 const SPECS: [&str; 2] = ["poisson2d:33x17", "d3n27:9x8x7"];
@@ -108,6 +116,42 @@ fn of_noun<D: Renews>(be: &D, noun: &str, a: &Csr<f64>) -> Verdict {
             let make = |be: &D, a: &_| Mixed::of(be, a, Jacobi::<f32, D>::new);
             check(be, a, Stay, make, |m, be, a| m.update(be, a, Jacobi::update))
         }
+        "amg" => {
+            // Aggregates stay those of the first values, so what is made anew begins with these, too.
+            let first = |be: &D| Amg::<f64, D>::new(be, a, &AMG);
+            let make = |be: &D, next: &Csr<f64>| {
+                let mut m = first(be)?;
+                m.update_from(be, &Mat::load(be, next)?)?;
+                Ok(m)
+            };
+            check(be, a, End, make, |m, be, a| m.update(be, a))?;
+            check(be, a, End, make, |m, be, a| m.update_from(be, &Mat::load(be, a)?))?;
+            check(be, a, End, make, |m, be, a| m.update_values_from(be, &Backend::<f64>::upload(be, a.values())?))?;
+            // A power of two changes no coupling.
+            let (mut m, next) = (first(be).map_err(wrong)?, a.map(|v| 4.0 * v));
+            m.update(be, others(a, 1)).and_then(|()| m.update(be, &next)).map_err(wrong)?;
+            let anew = Amg::<f64, D>::new(be, &next, &AMG).map_err(wrong)?;
+            match Spmv::<Csr<f64>>::order(be) == Order::Unordered {
+                true => Ok(()),
+                false => same("against a new cycle", &applied(be, &m, a.nrows())?, &applied(be, &anew, a.nrows())?),
+            }
+        }
+        "mixed-amg" => {
+            let update = |m: &mut Mixed<D, Amg<f32, D>>, be: &D, a: &Csr<f64>| {
+                m.update(be, a, |m, be, narrow| m.update(be, narrow))
+            };
+            let make = |be: &D, next: &Csr<f64>| {
+                let mut m = Mixed::of(be, a, |be, narrow| Amg::<f32, D>::new(be, narrow, &AMG))?;
+                update(&mut m, be, next)?;
+                Ok(m)
+            };
+            check(be, a, End, make, update)?;
+            // The same with values on the device.
+            check(be, a, End, make, |m, be, a| {
+                let values = Backend::<f64>::upload(be, a.values())?;
+                m.update_from(be, &values, |m, be, narrow| m.update_values_from(be, narrow))
+            })
+        }
         _ => {
             let make = |be: &D, a: &_| Multigrid::new::<Sweep<f64>>(be, &Hierarchy::galerkin(a, None)?);
             check(be, a, Stay, make, Multigrid::update)
@@ -134,6 +178,14 @@ fn same(what: &str, found: &[f64], wanted: &[f64]) -> Verdict {
     difference(found, wanted).map_or(Ok(()), |detail| Err(wrong(format!("{what}: {detail}"))))
 }
 
+/// M^-1 applied to always the same numbers.
+fn applied<D: Renews, M: Preconditioner<f64, D>>(be: &D, m: &M, n: usize) -> Result<Vec<f64>> {
+    let r = Backend::<f64>::upload(be, &numbers(7, n))?;
+    let mut z = Backend::<f64>::upload(be, &vec![f64::NAN; n])?;
+    m.apply(be, None, &r, &mut z)?;
+    Backend::<f64>::download(be, &z)
+}
+
 /// Other values on the pattern, at another scale; symmetric if the first are.
 fn others(a: &Csr<f64>, round: u32) -> Csr<f64> {
     let mut next = a.clone();
@@ -157,11 +209,7 @@ fn check<D: Renews, M: Preconditioner<f64, D>>(
     let n = a.nrows();
     let ordered = [Spmv::<Csr<f64>>::order(be), Spmv::<Csr<f32>>::order(be)].iter().all(|&o| o != Order::Unordered);
     let r = Backend::<f64>::upload(be, &numbers(7, n))?;
-    let applied = |m: &M| -> std::result::Result<Vec<f64>, Finding> {
-        let mut z = Backend::<f64>::upload(be, &vec![f64::NAN; n])?;
-        m.apply(be, None, &r, &mut z)?;
-        Ok(Backend::<f64>::download(be, &z)?)
-    };
+    let applied = |m: &M| applied(be, m, n);
     let mut m = make(be, a).map_err(wrong)?;
     let mut before = applied(&m)?;
     // Entries that are not finite, and another matrix, are refused.

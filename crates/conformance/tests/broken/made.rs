@@ -12,8 +12,8 @@ use super::{Broken, Flaw};
 /// A plan, and whether its numeric phase has run.
 #[derive(Debug)]
 pub(crate) struct Once<P> {
-    inner: P,
-    used: AtomicBool,
+    pub(crate) inner: P,
+    pub(crate) used: AtomicBool,
 }
 
 impl<B> Broken<B> {
@@ -24,14 +24,22 @@ impl<B> Broken<B> {
     where
         B: Download<Csr<T>>,
     {
+        Ok((self.kept(made)?, Once { inner: plan, used: AtomicBool::new(false) }))
+    }
+
+    /// A matrix that the sound backend made.
+    pub(crate) fn kept<T: Real>(&self, made: Converted<B::Resident>) -> Result<Converted<Kept<B::Resident, Csr<T>>>>
+    where
+        B: Download<Csr<T>>,
+    {
         let Converted { resident, nnz, storage, spmv_bytes } = made;
         let host = Arc::new(self.inner.download_matrix(&resident)?);
         let resident = Kept { inner: resident, host, used: AtomicBool::new(false) };
-        Ok((Converted { resident, nnz, storage, spmv_bytes }, Once { inner: plan, used: AtomicBool::new(false) }))
+        Ok(Converted { resident, nnz, storage, spmv_bytes })
     }
 
     /// Whether the numeric phase runs this time.
-    fn runs<P>(&self, plan: &Once<P>) -> bool {
+    pub(crate) fn runs<P>(&self, plan: &Once<P>) -> bool {
         !plan.used.swap(true, Ordering::Relaxed) || self.flaw != Flaw::KeepsOldValues
     }
 }

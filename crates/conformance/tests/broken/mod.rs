@@ -1,6 +1,7 @@
 //! A backend with one flaw.
 
 mod casts;
+mod coarsen;
 mod made;
 mod products;
 mod solves;
@@ -90,8 +91,10 @@ pub(crate) enum Flaw {
     NudgesFactor,
     /// A product of matrices rounds every product before it is added.
     RoundsProducts,
-    /// The numeric phase of a product or transpose of matrices runs once.
+    /// The numeric phase of a product, transpose or coarser version of matrices runs once.
     KeepsOldValues,
+    /// A matrix that is scaled in place keeps its columns as they are.
+    ScalesRowsOnly,
 }
 
 /// A backend with that flaw.
