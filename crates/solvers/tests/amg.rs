@@ -79,7 +79,9 @@ fn any_number_of_threads_gives_the_same_bits() {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| {
                 let device = Cpu::new();
-                let m = Amg::new(&device, &a, &AmgOptions::default()).unwrap();
+                let mut m = Amg::new(&device, &a, &AmgOptions::default()).unwrap();
+                m.update(&device, a.map(|v| 3.0 * v)).unwrap();
+                m.update(&device, a.map_entries(|i, j, v| if i == j { 1.01 * v } else { v })).unwrap();
                 let (x, outcome) = solve(&device, &a, &m, &Options::default());
                 (x.into_iter().map(f64::to_bits).collect::<Vec<_>>(), outcome.iterations, m.levels().to_vec())
             })

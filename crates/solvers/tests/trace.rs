@@ -10,7 +10,8 @@ use spandrel_backend::trace::Event;
 use spandrel_backend::{Backend, Mat, Operator, Preconditioner, Trace};
 use spandrel_backend_cpu::Cpu;
 use spandrel_formats::{Csr, Traffic};
-use spandrel_solvers::{BiCgStab, Cg, Identity, Jacobi, NullSpace, Options};
+use spandrel_solvers::phase::unobserved;
+use spandrel_solvers::{Amg, AmgOptions, BiCgStab, Cg, Identity, Jacobi, NullSpace, Options};
 
 type Traced = Trace<Cpu>;
 
@@ -132,6 +133,32 @@ fn a_repeated_solve_allocates_nothing_on_the_device_and_waits_once_a_look() {
         assert_eq!(waits, 3 + outcome.iterations.div_ceil(10), "{outcome:?}");
     }
     assert!(allocations[0] > 0 && allocations[1..] == [0, 0], "{allocations:?}");
+}
+
+#[test]
+fn later_updates_of_multigrid_make_no_matrix() {
+    let (be, csr) = (Trace::new(Cpu::new()), stencil::<f64>(40, 0.0));
+    let a = Mat::load(&be, csr.clone()).unwrap();
+    let mut amg =
+        Amg::of(&be, &a, &AmgOptions { coarsest: 20, ..AmgOptions::default() }, None, &mut unobserved).unwrap();
+    let grids = amg.levels().len();
+    assert!(grids >= 3);
+    let mut counts = Vec::new();
+    for _ in 0..3 {
+        be.take();
+        amg.update_from(&be, &a).unwrap();
+        let events = be.take();
+        let of = |op: &str| events.iter().filter(|event| matches!(event, Event::Launch(l) if l.op == op)).count();
+        let waits = |op: &str| events.iter().filter(|event| matches!(event, Event::Wait(w) if *w == op)).count();
+        let made = events.iter().filter(|event| matches!(event, Event::Allocation(..))).count();
+        // Each coarser grid is computed once; its operator, but for the coarsest, and its restriction are scaled.
+        assert_eq!((of("coarser"), of("scaled_into"), waits("scaling")), (grids - 1, 2 * (grids - 1), grids));
+        assert_eq!((waits("aggregate"), waits("prolongation"), waits("galerkin")), (0, 0, 0));
+        counts.push((waits("coarser_symbolic"), made));
+    }
+    // The first update makes P, P^T and the operator of each grid, and the near-null-space vectors.
+    assert_eq!(counts[0].0, grids - 1);
+    assert!(counts[0].1 >= 3 * (grids - 1) && counts[1..] == [(0, 0), (0, 0)], "{counts:?}");
 }
 
 #[test]
