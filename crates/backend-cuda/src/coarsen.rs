@@ -459,7 +459,7 @@ impl<T: Real> Coarsen<Csr<T>> for Cuda {
         expect_len("coarser", "a row of A", a.ncols(), a.nrows())?;
         let vectors = self.vectors(a.nrows(), aggregates, near_null)?;
         let (tentative, near_null, dropped) = self.tentative(aggregates, near_null, vectors)?;
-        // The pattern of a product is that of the columns of F, which its kernel writes along with the values.
+        // The products need the columns of F, which its kernel writes along with the values.
         let filter = self.filter(a, aggregates)?;
         let (p, of_p) = self.product_arrays(&filter, &tentative)?;
         let p = self.bare_csr(p)?;

@@ -113,8 +113,8 @@ pub trait Coarsen<F: Format>: Load<F> + Backend<F::Value> {
         right: Option<&Self::Vector>,
     ) -> Result<Converted<Self::Resident>>;
 
-    /// Writes the values that [`Coarsen::scaled`] gives to `to`, which has the pattern of `m`. Only the number of entries
-    /// is checked. Addresses stay the same.
+    /// Writes the values that [`Coarsen::scaled`] gives to `to`, which has the pattern of `m`. Only the number of
+    /// entries is checked. Addresses stay the same.
     ///
     /// # Errors
     /// [`crate::Error::Shape`] for a vector of another length or another number of entries.

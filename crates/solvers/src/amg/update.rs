@@ -74,7 +74,8 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
         self.update_values(be, a.values())
     }
 
-    /// As [`Amg::update`], with values alone, in stored order. From then on the cycle keeps the finest operator as well.
+    /// As [`Amg::update`], with values alone, in stored order. From then on the cycle keeps the finest operator as
+    /// well.
     ///
     /// # Errors
     /// As [`Amg::update`], and [`Error::Unsupported`] if the cycle does not [take values](Amg::takes_values).

@@ -252,6 +252,33 @@ fn new_values_give_the_bits_of_a_new_solver() {
 }
 
 #[test]
+fn multigrid_takes_values_on_the_device() {
+    let a = matrix("electrostatic:n=1500");
+    let others = [1.5, 1.25, 1.0].map(|by| a.map_entries(|i, j, v| if i == j { by * v } else { v }));
+    let (device, b) = (Cpu::new(), vec![1.0; a.nrows()]);
+    let csr = FormatChoice::Named(FormatChoice::NAMES.iter().find(|&&known| known == "csr").unwrap());
+    for precision in [Precision::Native, Precision::Mixed] {
+        let build = || {
+            let builder = Builder::default().format(csr).precision(precision).method(Method::Cg);
+            builder.preconditioner("amg".parse::<Precond>().unwrap()).build_on(&device, a.clone()).unwrap()
+        };
+        let (mut by_host, mut by_device) = (build(), build());
+        for next in &others {
+            by_host.update_values(&device, next.values()).unwrap();
+            let values = crate::Backend::<f64>::upload(&device, next.values()).unwrap();
+            by_device.update_values_from(&device, &values).unwrap();
+            let (wanted, found) = (by_host.solve(&device, &b).unwrap(), by_device.solve(&device, &b).unwrap());
+            assert!(wanted.outcome.status.is_converged(), "{precision}: {}", wanted.outcome);
+            assert_eq!(found.x, wanted.x, "{precision}");
+        }
+        let bad = crate::Backend::<f64>::upload(&device, &vec![f64::NAN; a.nnz()]).unwrap();
+        let before = by_device.solve(&device, &b).unwrap().x;
+        assert!(matches!(by_device.update_values_from(&device, &bad), Err(Error::NotFinite { .. })), "{precision}");
+        assert_eq!(by_device.solve(&device, &b).unwrap().x, before, "{precision}");
+    }
+}
+
+#[test]
 fn several_right_hand_sides_are_solved_as_each_alone() {
     let a = matrix("poisson2d:15");
     let n = a.nrows();
