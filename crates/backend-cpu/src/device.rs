@@ -157,7 +157,7 @@ impl Device for Cpu {
 }
 
 impl Join for Cpu {
-    fn joined(&self, roots: Arc<dyn Roots>) -> Self {
-        Self { roots: Some(roots), ..self.clone() }
+    fn joined<R>(&self, roots: &Arc<dyn Roots>, work: impl FnOnce(&Self) -> R) -> R {
+        work(&Self { roots: Some(Arc::clone(roots)), ..self.clone() })
     }
 }

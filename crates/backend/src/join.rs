@@ -21,12 +21,11 @@ pub trait Roots: fmt::Debug + Send + Sync {
 }
 
 /// A device whose vectors can be parts of longer ones.
-pub trait Join: Device + Send + Sync + 'static {
-    /// Returns the same device, whose dot products and norms, fused or not, are completed by `roots`. All other
+pub trait Join: Device + 'static {
+    /// Runs `work` on this device. Dot products and norms of `work`, fused or not, are completed by `roots`. All other
     /// operations stay as they are.
     ///
-    /// The vectors of the joined device are those of this one. All of those that a dot product sees must have the
-    /// length that `roots` expects.
-    #[must_use]
-    fn joined(&self, roots: Arc<dyn Roots>) -> Self;
+    /// All vectors that a dot product sees must have the length that `roots` expects. Such an operation may block, and
+    /// must not be recorded. If its gate is closed, `roots` is not asked.
+    fn joined<R>(&self, roots: &Arc<dyn Roots>, work: impl FnOnce(&Self) -> R) -> R;
 }

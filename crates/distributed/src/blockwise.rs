@@ -16,33 +16,32 @@ use crate::matrix::Local;
 use crate::rows::{Column, Rows};
 
 /// M^-1 as the block diagonal of the M^-1 of each rank. See the [module](self).
-pub struct Blockwise<B, M> {
-    layout: Arc<Layout<B>>,
+pub struct Blockwise<M> {
+    layout: Arc<Layout>,
     /// `None` on a rank without rows.
     block: Option<M>,
 }
 
-impl<B, M> fmt::Debug for Blockwise<B, M> {
+impl<M> fmt::Debug for Blockwise<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Blockwise").field("layout", &self.layout).finish_non_exhaustive()
     }
 }
 
-impl<B, M> Blockwise<B, M> {
+impl<M> Blockwise<M> {
     /// Makes the preconditioner of each rank's block with `make`. It gets the rank's own device, without the other
     /// ranks, and the block: the rank's rows with its own columns. A rank without rows makes none. Waits for the other
     /// ranks.
     ///
     /// # Errors
     /// Those of `make`, on the rank where it fails; the other ranks name that rank.
-    pub fn new<T: Real, C: Communicator, J: Column, E>(
+    pub fn new<T: Real, B: Local<T>, C: Communicator, J: Column, E>(
         be: &Distributed<B, C>,
-        layout: &Arc<Layout<B>>,
+        layout: &Arc<Layout>,
         rows: &Rows<T, J>,
         make: impl FnOnce(&B, Csr<T>) -> Result<M, E>,
     ) -> Result<Self, E>
     where
-        B: Local<T>,
         M: Preconditioner<T, B>,
         E: From<spandrel_backend::Error> + From<spandrel_formats::Error> + fmt::Display,
     {
@@ -63,7 +62,7 @@ impl<B, M> Blockwise<B, M> {
 // SAFETY: it is applied on a distributed device, which records nothing, and is the identity on no rank unless all
 // blocks are.
 unsafe impl<T: Real, B: Local<T>, C: Communicator, M: Preconditioner<T, B>> Preconditioner<T, Distributed<B, C>>
-    for Blockwise<B, M>
+    for Blockwise<M>
 {
     fn len(&self) -> Option<usize> {
         Some(self.layout.len())

@@ -31,7 +31,7 @@ pub struct Distributed<B, C> {
     device: B,
     team: Arc<Team<C>>,
     /// One per length. The first is that of `upload`.
-    layouts: Mutex<Vec<Arc<Layout<B>>>>,
+    layouts: Mutex<Vec<Arc<Layout>>>,
 }
 
 impl<B: Device, C: Communicator> fmt::Debug for Distributed<B, C> {
@@ -60,7 +60,7 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
     /// # Errors
     /// [`Error::Rank`] if another rank gives another partition; [`Error::Unsupported`] for a partition of another
     /// number of ranks, or if another partition of the same number of rows is in use.
-    pub fn lay_out(&self, partition: Partition) -> Result<Arc<Layout<B>>> {
+    pub fn lay_out(&self, partition: Partition) -> Result<Arc<Layout>> {
         let ends: Vec<u64> = (0..partition.size()).map(|rank| partition.rows(rank).end).collect();
         let all = self.team.numbers(&[ends.len() as u64, digest(&ends)])?;
         if let Some(rank) = all.iter().position(|other| *other != all[self.rank()]) {
@@ -71,7 +71,7 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
     }
 
     /// As [`Distributed::lay_out`], once all ranks agree.
-    pub(crate) fn known_or_new(&self, partition: Partition) -> Result<Arc<Layout<B>>> {
+    pub(crate) fn known_or_new(&self, partition: Partition) -> Result<Arc<Layout>> {
         if partition.size() != self.size() {
             let why = format!("it is for {} ranks, and there are {}", partition.size(), self.size());
             return Err(Error::Unsupported { op: "a layout", noun: "a partition", why });
@@ -88,7 +88,7 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
                 ),
             }),
             None => {
-                let layout = Arc::new(Layout::new(&self.device, &self.team, partition));
+                let layout = Arc::new(Layout::new(&self.team, partition));
                 layouts.push(Arc::clone(&layout));
                 Ok(layout)
             }
@@ -101,7 +101,7 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
     /// # Errors
     /// On every rank: [`Error::Unsupported`] if the rows of the ranks do not follow each other, or a rank ends inside a
     /// block ([`Partition`]).
-    pub fn lay_out_rows<T: Real, J: Column>(&self, rows: &Rows<T, J>) -> Result<Arc<Layout<B>>> {
+    pub fn lay_out_rows<T: Real, J: Column>(&self, rows: &Rows<T, J>) -> Result<Arc<Layout>> {
         let all = self.team.numbers(&[rows.first(), rows.len() as u64, rows.ncols()])?;
         let refused = |why: String| Error::Unsupported { op: "a distributed matrix", noun: "rows", why };
         let mut begins = vec![0];
@@ -134,6 +134,14 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
         self.team.together(mine)
     }
 
+    /// Runs `work` on this rank's device, whose dot products are meanwhile those of whole vectors of the layout.
+    pub(crate) fn joined<R>(&self, layout: &Layout, work: impl FnOnce(&B) -> R) -> R {
+        match layout.sums() {
+            Some(roots) => self.device.joined(roots, work),
+            None => work(&self.device),
+        }
+    }
+
     /// Brings a vector to the host of rank 0, whole. Other ranks get `None`. Waits for the other ranks.
     ///
     /// # Errors
@@ -142,7 +150,7 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
     where
         B: Backend<T>,
     {
-        let mine = self.told(v.layout.device().download(&v.part))?;
+        let mine = self.told(self.device.download(&v.part))?;
         let Some(parts) = self.team.gather(bytemuck::cast_slice(&mine))? else { return Ok(None) };
         let mut whole = Vec::new();
         whole.try_reserve_exact(v.layout.len()).map_err(|_| Error::OutOfMemory {
@@ -160,12 +168,12 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
     ///
     /// # Errors
     /// Those of [`Backend::upload`].
-    pub fn upload_as<T: Real>(&self, layout: &Arc<Layout<B>>, host: &[T]) -> Result<Vector<T, B>>
+    pub fn upload_as<T: Real>(&self, layout: &Arc<Layout>, host: &[T]) -> Result<Vector<T, B>>
     where
         B: Backend<T>,
     {
         let own = expect_len("upload", "the part of this rank", host.len(), layout.own());
-        let part = self.told(own.and_then(|()| layout.device().upload(host)))?;
+        let part = self.told(own.and_then(|()| self.device.upload(host)))?;
         Ok(Vector { part, layout: Arc::clone(layout) })
     }
 }
@@ -210,7 +218,7 @@ impl<B, C: Communicator> Distributed<B, C> {
     }
 
     /// The layout of vectors of `len` elements.
-    fn layout(&self, len: usize) -> Result<Arc<Layout<B>>> {
+    fn layout(&self, len: usize) -> Result<Arc<Layout>> {
         let layouts = self.layouts.lock().unwrap_or_else(PoisonError::into_inner);
         let found = layouts.iter().find(|layout| layout.len() == len).map(Arc::clone);
         found.ok_or_else(|| match layouts.first() {
@@ -223,7 +231,7 @@ impl<B, C: Communicator> Distributed<B, C> {
     }
 
     /// The layout of `upload`.
-    fn first_layout(&self) -> Result<Arc<Layout<B>>> {
+    fn first_layout(&self) -> Result<Arc<Layout>> {
         let layouts = self.layouts.lock().unwrap_or_else(PoisonError::into_inner);
         layouts.first().map(Arc::clone).ok_or_else(no_layout)
     }
@@ -243,7 +251,7 @@ pub(crate) fn digest(numbers: &[u64]) -> u64 {
 /// A vector that lies on all ranks.
 pub struct Vector<T: Real, B: Backend<T>> {
     pub(crate) part: B::Vector,
-    pub(crate) layout: Arc<Layout<B>>,
+    pub(crate) layout: Arc<Layout>,
 }
 
 impl<T: Real, B: Backend<T>> fmt::Debug for Vector<T, B> {
@@ -254,7 +262,7 @@ impl<T: Real, B: Backend<T>> fmt::Debug for Vector<T, B> {
 
 impl<T: Real, B: Backend<T>> Vector<T, B> {
     /// How it lies on the ranks.
-    pub fn layout(&self) -> &Arc<Layout<B>> {
+    pub fn layout(&self) -> &Arc<Layout> {
         &self.layout
     }
     /// The rows of this rank, as a vector of the rank's own device.
@@ -308,17 +316,13 @@ impl<B: Join, C: Communicator> Device for Distributed<B, C> {
     }
 }
 
-/// The device of an operation on `x` whose other operands are `others`; all must have the length of `x`.
-fn operands<'v, T: Real, B: Backend<T>>(
+/// Compares the operands of an operation: all must have the length of `x`.
+fn operands<T: Real, B: Backend<T>>(
     op: &'static str,
-    x: &'v Vector<T, B>,
+    x: &Vector<T, B>,
     others: &[(&'static str, &Vector<T, B>)],
-) -> Result<&'v B> {
-    let layout = &x.layout;
-    for (what, other) in others {
-        expect_len(op, what, other.layout.len(), layout.len())?;
-    }
-    Ok(layout.device())
+) -> Result<()> {
+    others.iter().try_for_each(|(what, other)| expect_len(op, what, other.layout.len(), x.layout.len()))
 }
 
 impl<T: Real, B: Backend<T> + Join, C: Communicator> Backend<T> for Distributed<B, C> {
@@ -328,7 +332,7 @@ impl<T: Real, B: Backend<T> + Join, C: Communicator> Backend<T> for Distributed<
     /// `len` is the length of the whole vector.
     fn zeros(&self, len: usize) -> Result<Self::Vector> {
         let layout = self.layout(len)?;
-        let part = self.told(layout.device().zeros(layout.own()))?;
+        let part = self.told(self.device.zeros(layout.own()))?;
         Ok(Vector { part, layout })
     }
     /// `host` has the rows of this rank, in the first layout.
@@ -337,11 +341,11 @@ impl<T: Real, B: Backend<T> + Join, C: Communicator> Backend<T> for Distributed<
     }
     /// `host` has the rows of this rank.
     fn write(&self, host: &[T], v: &mut Self::Vector) -> Result<()> {
-        self.told(v.layout.device().write(host, &mut v.part))
+        self.told(self.device.write(host, &mut v.part))
     }
     /// Returns the rows of this rank. [`Distributed::gather`] brings a vector to rank 0, whole.
     fn download(&self, v: &Self::Vector) -> Result<Vec<T>> {
-        self.told(v.layout.device().download(&v.part))
+        self.told(self.device.download(&v.part))
     }
     /// The length of the whole vector.
     fn len(&self, v: &Self::Vector) -> usize {
@@ -361,10 +365,11 @@ impl<T: Real, B: Backend<T> + Join, C: Communicator> Backend<T> for Distributed<
     }
 
     fn fill(&self, gate: Gate<'_, Self>, value: T, y: &mut Self::Vector) -> Result<()> {
-        self.told(y.layout.device().fill(gate, value, &mut y.part))
+        self.told(self.device.fill(gate, value, &mut y.part))
     }
     fn copy(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &mut Self::Vector) -> Result<()> {
-        self.told(operands("copy", x, &[("y", y)]).and_then(|be| be.copy(gate, &x.part, &mut y.part)))
+        let alike = operands("copy", x, &[("y", y)]);
+        self.told(alike.and_then(|()| self.device.copy(gate, &x.part, &mut y.part)))
     }
     fn axpby(
         &self,
@@ -374,7 +379,8 @@ impl<T: Real, B: Backend<T> + Join, C: Communicator> Backend<T> for Distributed<
         b: Coeff<'_, T, Self::Scalar>,
         y: &mut Self::Vector,
     ) -> Result<()> {
-        self.told(operands("axpby", x, &[("y", y)]).and_then(|be| be.axpby(gate, a, &x.part, b, &mut y.part)))
+        let alike = operands("axpby", x, &[("y", y)]);
+        self.told(alike.and_then(|()| self.device.axpby(gate, a, &x.part, b, &mut y.part)))
     }
     fn axpbypcz(
         &self,
@@ -386,21 +392,22 @@ impl<T: Real, B: Backend<T> + Join, C: Communicator> Backend<T> for Distributed<
         c: Coeff<'_, T, Self::Scalar>,
         z: &mut Self::Vector,
     ) -> Result<()> {
-        let be = operands("axpbypcz", x, &[("y", y), ("z", z)]);
-        self.told(be.and_then(|be| be.axpbypcz(gate, a, &x.part, b, &y.part, c, &mut z.part)))
+        let alike = operands("axpbypcz", x, &[("y", y), ("z", z)]);
+        self.told(alike.and_then(|()| self.device.axpbypcz(gate, a, &x.part, b, &y.part, c, &mut z.part)))
     }
     fn hadamard(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &Self::Vector, z: &mut Self::Vector) -> Result<()> {
-        let be = operands("hadamard", x, &[("y", y), ("z", z)]);
-        self.told(be.and_then(|be| be.hadamard(gate, &x.part, &y.part, &mut z.part)))
+        let alike = operands("hadamard", x, &[("y", y), ("z", z)]);
+        self.told(alike.and_then(|()| self.device.hadamard(gate, &x.part, &y.part, &mut z.part)))
     }
     fn assign(&self, gate: Gate<'_, Self>, value: Coeff<'_, T, Self::Scalar>, out: &mut Self::Scalar) -> Result<()> {
         self.told(self.device.assign(gate, value, out))
     }
     fn dot(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &Self::Vector, out: &mut Self::Scalar) -> Result<()> {
-        self.told(operands("dot", x, &[("y", y)]).and_then(|be| be.dot(gate, &x.part, &y.part, out)))
+        let alike = operands("dot", x, &[("y", y)]);
+        self.told(alike.and_then(|()| self.joined(&x.layout, |be| be.dot(gate, &x.part, &y.part, out))))
     }
     fn norm2(&self, gate: Gate<'_, Self>, x: &Self::Vector, out: &mut Self::Scalar) -> Result<()> {
-        self.told(x.layout.device().norm2(gate, &x.part, out))
+        self.told(self.joined(&x.layout, |be| be.norm2(gate, &x.part, out)))
     }
 
     fn observe(&self, squared: &Self::Scalar, phase: Phase, monitor: &mut Self::Monitor) -> Result<()> {
@@ -421,7 +428,8 @@ impl<T: Real, B: Backend<T> + Join, C: Communicator> Backend<T> for Distributed<
         z: &mut Self::Vector,
         rz: &mut Self::Scalar,
     ) -> Result<()> {
-        let be = operands("hadamard_dot", d, &[("r", r), ("z", z)]);
-        self.told(be.and_then(|be| be.hadamard_dot(gate, &d.part, &r.part, &mut z.part, rz)))
+        let alike = operands("hadamard_dot", d, &[("r", r), ("z", z)]);
+        let work = |be: &B| be.hadamard_dot(gate, &d.part, &r.part, &mut z.part, rz);
+        self.told(alike.and_then(|()| self.joined(&d.layout, work)))
     }
 }

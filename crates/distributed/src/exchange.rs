@@ -3,10 +3,13 @@
 //! A rank names the entries that it needs by their numbers in the whole vector, ascending. It packs them in that order:
 //! entries of ranks below, its own, entries of ranks above. Entries of one owner are neighbours there, so that a
 //! message is copied into place.
+//!
+//! Messages pass through the host. Only the entries that another rank needs leave the device, each once.
 
 use std::ops::Range;
+use std::sync::{Mutex, MutexGuard, PoisonError};
 
-use spandrel_backend::Result;
+use spandrel_backend::{Entries, Gate, Result};
 use spandrel_formats::Real;
 use spandrel_formats::index::Ordinal;
 
@@ -15,17 +18,26 @@ use crate::partition::Partition;
 use crate::team::{Call, Team};
 
 /// The messages of one rank.
-#[derive(Clone, Debug)]
-pub(crate) struct Exchange {
-    /// Own entries that are needed here: where they begin among the packed entries, and their numbers among the rank's
-    /// entries.
-    own_to: usize,
-    own_from: Vec<Ordinal>,
-    /// The other ranks that need entries of this one, ascending, and which.
+pub(crate) struct Exchange<T: Real, B: Entries<T>> {
+    /// Where own entries are among the packed ones, and their places among the rank's entries.
+    own: Range<usize>,
+    own_places: B::Places,
+    /// Entries that other ranks need, each once.
+    sent: B::Places,
+    /// The other ranks that need entries of this one, ascending, and which of `sent`.
     sends: Vec<(usize, Vec<Ordinal>)>,
     /// The other ranks that have entries for this one, ascending, and where these go among the packed entries.
     receives: Vec<(usize, Range<usize>)>,
     len: usize,
+    room: Mutex<Room<T>>,
+}
+
+/// Entries on the host.
+struct Room<T> {
+    /// Those of `sent`.
+    sent: Vec<T>,
+    /// The packed ones of other ranks: those of ranks below, then those of ranks above.
+    ghosts: Vec<T>,
 }
 
 fn bytes(numbers: &[Ordinal]) -> Vec<u8> {
@@ -35,9 +47,9 @@ fn numbers(bytes: &[u8]) -> Vec<Ordinal> {
     bytes.as_chunks::<4>().0.iter().map(|&bytes| u32::from_le_bytes(bytes)).collect()
 }
 
-impl Exchange {
+impl<T: Real, B: Entries<T>> Exchange<T, B> {
     /// Tells every rank which of its entries are needed here. `needed` ascends strictly. Waits for the other ranks.
-    pub(crate) fn new<C: Communicator>(team: &Team<C>, partition: &Partition, needed: &[u64]) -> Result<Self> {
+    pub(crate) fn new<C: Communicator>(be: &B, team: &Team<C>, partition: &Partition, needed: &[u64]) -> Result<Self> {
         let me = partition.rows(team.rank());
         let own = needed.partition_point(|&at| at < me.start)..needed.partition_point(|&at| at < me.end);
         let mut wanted: Vec<Vec<Ordinal>> = vec![Vec::new(); partition.size()];
@@ -51,10 +63,25 @@ impl Exchange {
             }
         }
         let asked = team.all_to_all(wanted.iter().map(|wanted| bytes(wanted)).collect())?;
-        let sends =
+        let asked: Vec<(usize, Vec<Ordinal>)> =
             asked.iter().map(|asked| numbers(asked)).enumerate().filter(|(_, asked)| !asked.is_empty()).collect();
-        let own_from = needed[own.clone()].iter().map(|entry| (entry - me.start) as Ordinal).collect();
-        Ok(Self { own_to: own.start, own_from, sends, receives, len: needed.len() })
+        let mut sent: Vec<Ordinal> = asked.iter().flat_map(|(_, asked)| asked).copied().collect();
+        sent.sort_unstable();
+        sent.dedup();
+        let place = |entry: &Ordinal| sent.partition_point(|at| at < entry) as Ordinal;
+        let sends = asked.iter().map(|(rank, asked)| (*rank, asked.iter().map(place).collect())).collect();
+        let mine = (me.end - me.start) as usize;
+        let own_places: Vec<Ordinal> = needed[own.clone()].iter().map(|entry| (entry - me.start) as Ordinal).collect();
+        let room = Room { sent: vec![T::zero(); sent.len()], ghosts: vec![T::zero(); needed.len() - own.len()] };
+        Ok(Self {
+            own,
+            own_places: be.places(mine, &own_places)?,
+            sent: be.places(mine, &sent)?,
+            sends,
+            receives,
+            len: needed.len(),
+            room: Mutex::new(room),
+        })
     }
 
     /// Number of packed entries.
@@ -64,57 +91,74 @@ impl Exchange {
 
     /// Number of entries that come from other ranks.
     pub(crate) fn ghosts(&self) -> usize {
-        self.len - self.own_from.len()
+        self.len - self.own.len()
     }
 
-    /// Packs what this rank needs: own entries of `x`, the others from their owners.
-    pub(crate) fn gather<T: Real, C: Communicator>(&self, team: &Team<C>, x: &[T], packed: &mut [T]) -> Result<()> {
+    /// Packs what this rank needs: own entries of `x`, the others from their owners. Returns false, and does nothing,
+    /// if the gate is closed. Then it is closed on every rank.
+    pub(crate) fn gather<C: Communicator>(
+        &self,
+        be: &B,
+        team: &Team<C>,
+        gate: Gate<'_, B>,
+        x: &B::Vector,
+        packed: &mut B::Vector,
+    ) -> Result<bool> {
+        let Room { sent, ghosts } = &mut *self.room();
+        if !be.fetch_entries(gate, x, &self.sent, sent)? {
+            return Ok(false);
+        }
         let turn = team.begin(Call::Halo)?;
         for (to, entries) in &self.sends {
             turn.send(*to, entries.len() * T::BYTES, |message| {
-                entries.iter().for_each(|&i| message.extend_from_slice(bytemuck::bytes_of(&x[i as usize])));
+                entries.iter().for_each(|&i| message.extend_from_slice(bytemuck::bytes_of(&sent[i as usize])));
             })?;
         }
-        for (to, &from) in packed[self.own_to..].iter_mut().zip(&self.own_from) {
-            *to = x[from as usize];
-        }
+        be.gather_entries(x, &self.own_places, packed, self.own.start)?;
         for (from, to) in &self.receives {
             turn.receive(*from, Some(to.len() * T::BYTES), |message| {
-                bytemuck::cast_slice_mut(&mut packed[to.clone()]).copy_from_slice(message);
+                bytemuck::cast_slice_mut(&mut ghosts[self.ghost(to)]).copy_from_slice(message);
             })?;
         }
-        Ok(())
+        let (below, above) = ghosts.split_at(self.own.start);
+        be.write_range(below, packed, 0)?;
+        be.write_range(above, packed, self.own.end)?;
+        Ok(true)
     }
 
     /// The way back: sets own entries of `y` to the packed ones, then adds those of the other ranks, in the order of
     /// the ranks. Own entries that are not needed here stay as they are.
-    pub(crate) fn scatter_add<T: Real, C: Communicator>(
+    pub(crate) fn scatter_add<C: Communicator>(
         &self,
+        be: &B,
         team: &Team<C>,
-        packed: &[T],
-        y: &mut [T],
+        packed: &B::Vector,
+        y: &mut B::Vector,
     ) -> Result<()> {
+        let Room { sent, ghosts } = &mut *self.room();
+        let (below, above) = ghosts.split_at_mut(self.own.start);
+        be.read_range(packed, 0, below)?;
+        be.read_range(packed, self.own.end, above)?;
         let turn = team.begin(Call::Halo)?;
         for (to, from) in &self.receives {
-            let part = &packed[from.clone()];
+            let part = &ghosts[self.ghost(from)];
             turn.send(*to, part.len() * T::BYTES, |message| message.extend_from_slice(bytemuck::cast_slice(part)))?;
         }
-        self.scatter(packed, y);
+        self.scatter(be, packed, y)?;
+        be.fetch_entries(None, y, &self.sent, sent)?;
         for (from, entries) in &self.sends {
             turn.receive(*from, Some(entries.len() * T::BYTES), |message| {
                 for (&i, part) in entries.iter().zip(message.chunks_exact(T::BYTES)) {
-                    y[i as usize] += bytemuck::pod_read_unaligned::<T>(part);
+                    sent[i as usize] += bytemuck::pod_read_unaligned::<T>(part);
                 }
             })?;
         }
-        Ok(())
+        be.put_entries(sent, &self.sent, y)
     }
 
     /// Sets own entries of `y` to the packed ones, without a message.
-    pub(crate) fn scatter<T: Real>(&self, packed: &[T], y: &mut [T]) {
-        for (&i, &value) in self.own_from.iter().zip(&packed[self.own_to..]) {
-            y[i as usize] = value;
-        }
+    pub(crate) fn scatter(&self, be: &B, packed: &B::Vector, y: &mut B::Vector) -> Result<()> {
+        be.scatter_entries(packed, self.own.start, &self.own_places, y)
     }
 
     /// How many entries go to which rank, and come from which.
@@ -124,11 +168,23 @@ impl Exchange {
             self.receives.iter().map(|(rank, to)| (*rank, to.len())).collect(),
         ]
     }
+
+    /// Where packed entries of another rank are among the ghosts.
+    fn ghost(&self, packed: &Range<usize>) -> Range<usize> {
+        let before = if packed.start < self.own.start { 0 } else { self.own.len() };
+        packed.start - before..packed.end - before
+    }
+
+    fn room(&self) -> MutexGuard<'_, Room<T>> {
+        // What is in it does not outlive one operation.
+        self.room.lock().unwrap_or_else(PoisonError::into_inner)
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use spandrel_backend::Error;
+    use spandrel_backend::Backend;
+    use spandrel_backend_cpu::Cpu;
 
     use super::*;
     use crate::threads::Threads;
@@ -141,17 +197,18 @@ mod tests {
             let team = Team::new(comm);
             let me = partition.rows(team.rank());
             let needed: Vec<u64> = (me.start.saturating_sub(500)..(me.end + 300).min(5000)).collect();
-            let exchange = Exchange::new(&team, &partition, &needed)?;
+            let be = &Cpu::with_threads(1)?;
+            let exchange = Exchange::<f64, _>::new(be, &team, &partition, &needed)?;
             assert_eq!(exchange.len(), needed.len());
             assert_eq!(exchange.ghosts() as u64, needed.len() as u64 - (me.end - me.start));
-            let x: Vec<f64> = me.clone().map(|i| i as f64).collect();
-            let mut packed = vec![f64::NAN; needed.len()];
-            exchange.gather(&team, &x, &mut packed)?;
-            assert!(packed.iter().zip(&needed).all(|(&x, &i)| x == i as f64));
-            packed.fill(1.0);
-            let mut times = vec![f64::NAN; x.len()];
-            exchange.scatter_add(&team, &packed, &mut times)?;
-            Ok::<_, Error>(times)
+            let x = be.upload(&me.clone().map(|i| i as f64).collect::<Vec<_>>())?;
+            let mut packed = be.upload(&vec![f64::NAN; needed.len()])?;
+            assert!(exchange.gather(be, &team, None, &x, &mut packed)?);
+            assert!(packed.as_slice().iter().zip(&needed).all(|(&x, &i)| x == i as f64));
+            be.fill(None, 1.0, &mut packed)?;
+            let mut times = be.upload(&vec![f64::NAN; x.len()])?;
+            exchange.scatter_add(be, &team, &packed, &mut times)?;
+            be.download(&times)
         });
         let times: Vec<f64> = ranks.into_iter().flat_map(|rank| rank.unwrap()).collect();
         let near = |i: usize| {

@@ -11,7 +11,7 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use spandrel_backend::{Backend, Coeff, HostMemory, Join, Load, Mat, Result, Spmv};
+use spandrel_backend::{Backend, Coeff, Entries, Gate, Load, Mat, Result, Spmv};
 use spandrel_formats::index::{Offset, Ordinal};
 use spandrel_formats::{Csr, Error, Real};
 
@@ -69,10 +69,11 @@ impl<T: Real> Boundary<T> {
 }
 
 /// The boundary of a rank on its device.
-pub(crate) struct Halo<T: Real, B: Load<Csr<T>> + Backend<T>> {
-    rows: Vec<Ordinal>,
+pub(crate) struct Halo<T: Real, B: Load<Csr<T>> + Entries<T>> {
+    rows: B::Places,
+    len: usize,
     matrix: Mat<B, Csr<T>>,
-    exchange: Exchange,
+    exchange: Exchange<T, B>,
     work: Mutex<Work<B::Vector>>,
 }
 
@@ -82,30 +83,31 @@ struct Work<V> {
     y: V,
 }
 
-impl<T: Real, B: Load<Csr<T>> + Backend<T>> fmt::Debug for Halo<T, B> {
+impl<T: Real, B: Load<Csr<T>> + Entries<T>> fmt::Debug for Halo<T, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [sends, receives] = self.exchange.neighbours();
         f.debug_struct("Halo")
-            .field("rows", &self.rows.len())
+            .field("rows", &self.len)
             .field("sends", &sends)
             .field("receives", &receives)
             .finish_non_exhaustive()
     }
 }
 
-impl<T: Real, B: Spmv<Csr<T>> + HostMemory<T> + Join> Halo<T, B> {
-    /// Brings the boundary to the device and tells every rank what is needed of it. Waits for the other ranks.
+impl<T: Real, B: Spmv<Csr<T>> + Entries<T>> Halo<T, B> {
+    /// Brings the boundary of a rank with `own` rows to the device and tells every rank what is needed of it. Waits for
+    /// the other ranks.
     pub(crate) fn new<C: Communicator>(
         be: &B,
         team: &Team<C>,
-        columns: &Partition,
+        (columns, own): (&Partition, usize),
         boundary: Boundary<T>,
     ) -> Result<Self> {
         let Boundary { rows, matrix, needed, .. } = boundary;
-        let exchange = Exchange::new(team, columns, &needed)?;
+        let exchange = Exchange::new(be, team, columns, &needed)?;
         let work = Work { x: be.zeros(needed.len())?, y: be.zeros(rows.len())? };
         let matrix = Mat::load(be, Arc::new(matrix))?;
-        Ok(Self { rows, matrix, exchange, work: Mutex::new(work) })
+        Ok(Self { rows: be.places(own, &rows)?, len: rows.len(), matrix, exchange, work: Mutex::new(work) })
     }
 
     /// Entries of x that come from other ranks.
@@ -115,7 +117,7 @@ impl<T: Real, B: Spmv<Csr<T>> + HostMemory<T> + Join> Halo<T, B> {
 
     /// Number of boundary rows.
     pub(crate) fn len(&self) -> usize {
-        self.rows.len()
+        self.len
     }
 
     /// Bytes of the boundary matrix.
@@ -124,11 +126,13 @@ impl<T: Real, B: Spmv<Csr<T>> + HostMemory<T> + Join> Halo<T, B> {
     }
 
     /// Computes a A x + b y in the boundary rows, calls `within`, and then puts the boundary rows into y. `within` does
-    /// the same in all rows of the own block, and may write anything to the boundary rows of y.
+    /// the same in all rows of the own block, and may write anything to the boundary rows of y. Does nothing if the gate
+    /// is closed.
     pub(crate) fn product<C: Communicator>(
         &self,
         be: &B,
         team: &Team<C>,
+        gate: Gate<'_, B>,
         a: Coeff<'_, T, <B as Backend<T>>::Scalar>,
         x: &<B as Backend<T>>::Vector,
         b: Coeff<'_, T, <B as Backend<T>>::Scalar>,
@@ -136,17 +140,12 @@ impl<T: Real, B: Spmv<Csr<T>> + HostMemory<T> + Join> Halo<T, B> {
         within: impl FnOnce(&mut <B as Backend<T>>::Vector) -> Result<()>,
     ) -> Result<()> {
         let work = &mut *self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        self.exchange.gather(team, be.as_slice(x), be.as_mut_slice(&mut work.x))?;
-        let old = be.as_slice(y);
-        for (to, &row) in be.as_mut_slice(&mut work.y).iter_mut().zip(&self.rows) {
-            *to = old[row as usize];
+        if !self.exchange.gather(be, team, gate, x, &mut work.x)? {
+            return Ok(());
         }
+        be.gather_entries(y, &self.rows, &mut work.y, 0)?;
         self.matrix.spmv(be, None, a, &work.x, b, &mut work.y)?;
         within(y)?;
-        let y = be.as_mut_slice(y);
-        for (&value, &row) in be.as_slice(&work.y).iter().zip(&self.rows) {
-            y[row as usize] = value;
-        }
-        Ok(())
+        be.scatter_entries(&work.y, 0, &self.rows, y)
     }
 }

@@ -1,10 +1,10 @@
-//! A layout: how vectors of one length lie on the ranks, with the device that sums them.
+//! A layout: how vectors of one length lie on the ranks, and how their dot products are completed.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Join, Result, Roots};
+use spandrel_backend::{Result, Roots};
 use spandrel_formats::Real;
 
 use crate::communicator::Communicator;
@@ -13,29 +13,29 @@ use crate::team::{Call, Team};
 use crate::tree::Tree;
 
 /// How vectors of one length lie on the ranks.
-pub struct Layout<B> {
+pub struct Layout {
     partition: Partition,
     rank: usize,
-    /// The device of this rank, whose dot products are those of the whole vectors.
-    device: B,
+    /// Completes the dot products of the rank's device. `None` if there is only one rank: they are complete then.
+    sums: Option<Arc<dyn Roots>>,
 }
 
-impl<B> fmt::Debug for Layout<B> {
+impl fmt::Debug for Layout {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Layout").field("rank", &self.rank).field("rows", &self.partition.rows(self.rank)).finish()
     }
 }
 
-impl<B: Join> Layout<B> {
-    pub(crate) fn new<C: Communicator>(device: &B, team: &Arc<Team<C>>, partition: Partition) -> Self {
+impl Layout {
+    pub(crate) fn new<C: Communicator>(team: &Arc<Team<C>>, partition: Partition) -> Self {
         let rank = team.rank();
-        let tree = Tree::new(&partition, rank);
-        let sums = Sums { team: Arc::clone(team), tree, room: Mutex::default() };
-        Self { partition, rank, device: device.joined(Arc::new(sums)) }
+        let sums = (team.size() > 1).then(|| -> Arc<dyn Roots> {
+            let tree = Tree::new(&partition, rank);
+            Arc::new(Sums { team: Arc::clone(team), tree, room: Mutex::default() })
+        });
+        Self { partition, rank, sums }
     }
-}
 
-impl<B> Layout<B> {
     /// The rows of every rank.
     pub fn partition(&self) -> &Partition {
         &self.partition
@@ -57,9 +57,9 @@ impl<B> Layout<B> {
         let rows = self.rows();
         (rows.end - rows.start) as usize
     }
-    /// The joined device.
-    pub(crate) fn device(&self) -> &B {
-        &self.device
+    /// Completes the dot products of the rank's device, unless there is only one rank.
+    pub(crate) fn sums(&self) -> Option<&Arc<dyn Roots>> {
+        self.sums.as_ref()
     }
 }
 

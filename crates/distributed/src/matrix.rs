@@ -5,7 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Backend, Coeff, Error, Gate, HostMemory, Join, Load, Mat, Operator, Result, Spmv};
+use spandrel_backend::{Backend, Coeff, Entries, Error, Gate, Join, Load, Mat, Operator, Result, Spmv};
 use spandrel_formats::{Csr, Format, Real};
 
 use crate::communicator::Communicator;
@@ -18,16 +18,17 @@ use crate::rows::{Column, Rows};
 /// this many of the rank's entries. Keeping them leaves a stencil intact; dropping them saves memory.
 const KEPT: usize = 8;
 
-/// A device that a rank of a distributed solve can run on: one in host memory whose sums can be joined.
-pub trait Local<T: Real>: HostMemory<T> + Join + Spmv<Csr<T>> + 'static {}
-impl<T: Real, B: HostMemory<T> + Join + Spmv<Csr<T>> + 'static> Local<T> for B {}
+/// A device that a rank of a distributed solve can run on: one whose sums can be joined, and that exchanges entries of
+/// vectors with the host.
+pub trait Local<T: Real>: Entries<T> + Join + Spmv<Csr<T>> + 'static {}
+impl<T: Real, B: Entries<T> + Join + Spmv<Csr<T>> + 'static> Local<T> for B {}
 
 /// A matrix whose rows lie on the ranks, its own block in the format `F`.
 ///
 /// It is an [`Operator`] of the [`Distributed`] device: [`Operator::shape`] is the shape of the whole matrix.
-pub struct DistributedMat<B: Load<F> + Load<Csr<F::Value>> + Backend<F::Value>, F: Format = Csr<f64>> {
-    rows: Arc<Layout<B>>,
-    columns: Arc<Layout<B>>,
+pub struct DistributedMat<B: Load<F> + Load<Csr<F::Value>> + Entries<F::Value>, F: Format = Csr<f64>> {
+    rows: Arc<Layout>,
+    columns: Arc<Layout>,
     own: Mat<B, F>,
     /// `None` if there is only one rank.
     halo: Option<Halo<F::Value, B>>,
@@ -35,7 +36,7 @@ pub struct DistributedMat<B: Load<F> + Load<Csr<F::Value>> + Backend<F::Value>, 
     total_nnz: u64,
 }
 
-impl<B: Load<F> + Load<Csr<F::Value>> + Backend<F::Value>, F: Format> fmt::Debug for DistributedMat<B, F> {
+impl<B: Load<F> + Load<Csr<F::Value>> + Entries<F::Value>, F: Format> fmt::Debug for DistributedMat<B, F> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("DistributedMat")
             .field("rows", &self.rows)
@@ -71,7 +72,7 @@ impl<F: Format, B: Local<F::Value> + Spmv<F>> DistributedMat<B, F> {
     pub fn from_rows_onto<C: Communicator, J: Column>(
         be: &Distributed<B, C>,
         rows: Rows<F::Value, J>,
-        columns: &Arc<Layout<B>>,
+        columns: &Arc<Layout>,
     ) -> Result<Self> {
         let (layout, ncols) = (be.lay_out_rows(&rows)?, rows.ncols());
         expect_len("a distributed matrix", "the layout of its columns", columns.len(), ncols as usize)?;
@@ -81,8 +82,8 @@ impl<F: Format, B: Local<F::Value> + Spmv<F>> DistributedMat<B, F> {
     fn between<C: Communicator, J: Column>(
         be: &Distributed<B, C>,
         rows: Rows<F::Value, J>,
-        layout: Arc<Layout<B>>,
-        columns: Arc<Layout<B>>,
+        layout: Arc<Layout>,
+        columns: Arc<Layout>,
     ) -> Result<Self> {
         let (nnz, own) = (rows.nnz(), columns.rows());
         let boundary = be.together(Boundary::of(&rows, &own).map_err(Error::from))?;
@@ -94,16 +95,15 @@ impl<F: Format, B: Local<F::Value> + Spmv<F>> DistributedMat<B, F> {
                 drops.by_ref().for_each(|&row| is_boundary[row as usize] = true);
             }
             let block = rows.into_block(own, |row| keeps_all || !is_boundary[row])?;
-            let device = layout.device();
             // CSR is taken over without a copy.
-            Mat::load(device, Arc::new(F::from_csr(&block)?))
+            Mat::load(be.device(), Arc::new(F::from_csr(&block)?))
         };
         let block = block();
         let block = be.together(block)?;
         let halo = if be.size() == 1 {
             None
         } else {
-            Some(be.told(Halo::new(columns.device(), be.team(), columns.partition(), boundary))?)
+            Some(be.told(Halo::new(be.device(), be.team(), (columns.partition(), layout.own()), boundary))?)
         };
         let total_nnz = be.team().numbers(&[nnz as u64])?.iter().map(|of| of[0]).sum();
         Ok(Self { rows: layout, columns, own: block, halo, nnz, total_nnz })
@@ -123,12 +123,11 @@ impl<F: Format, B: Local<F::Value> + Spmv<F>> DistributedMat<B, F> {
         y: &mut Vector<F::Value, B>,
     ) -> Result<()> {
         be.told(self.check(x, y))?;
-        let device = self.rows.device();
+        let device = be.device();
         let own = |y: &mut <B as Backend<F::Value>>::Vector| self.own.spmv(device, gate, a, &x.part, b, y);
         be.told(match &self.halo {
             None => own(&mut y.part),
-            Some(_) if !device.is_open(gate) => Ok(()),
-            Some(halo) => halo.product(device, be.team(), a, &x.part, b, &mut y.part, own),
+            Some(halo) => halo.product(device, be.team(), gate, a, &x.part, b, &mut y.part, own),
         })
     }
 
@@ -138,9 +137,9 @@ impl<F: Format, B: Local<F::Value> + Spmv<F>> DistributedMat<B, F> {
     }
 }
 
-impl<F: Format, B: Load<F> + Load<Csr<F::Value>> + Backend<F::Value>> DistributedMat<B, F> {
+impl<F: Format, B: Load<F> + Load<Csr<F::Value>> + Entries<F::Value>> DistributedMat<B, F> {
     /// How the rows lie on the ranks.
-    pub fn layout(&self) -> &Arc<Layout<B>> {
+    pub fn layout(&self) -> &Arc<Layout> {
         &self.rows
     }
     /// The rows of this rank in own columns, on the device of this rank.
@@ -172,7 +171,7 @@ impl<F: Format, B: Local<F::Value> + Spmv<F>> DistributedMat<B, F> {
     }
 }
 
-// SAFETY: a distributed device in host memory records nothing, so no address is kept between calls.
+// SAFETY: a distributed device records nothing, so no address is kept between calls.
 unsafe impl<F: Format, B: Local<F::Value> + Spmv<F>, C: Communicator> Operator<F::Value, Distributed<B, C>>
     for DistributedMat<B, F>
 {
@@ -204,8 +203,9 @@ unsafe impl<F: Format, B: Local<F::Value> + Spmv<F>, C: Communicator> Operator<F
             self.check(x, y).and_then(|()| expect_len("a distributed product", "w", w.layout.len(), self.rows.len())),
         )?;
         if self.halo.is_none() {
+            // One rank has all rows, so its sums are complete.
             let (x, y, w) = (&x.part, &mut y.part, &w.part);
-            return be.told(self.own.apply_dot(self.rows.device(), gate, x, y, w, wy, yy));
+            return be.told(self.own.apply_dot(be.device(), gate, x, y, w, wy, yy));
         }
         self.spmv(be, gate, Coeff::one(), x, Coeff::zero(), y)?;
         be.dot(gate, w, y, wy)?;

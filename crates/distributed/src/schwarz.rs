@@ -13,7 +13,7 @@
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use spandrel_backend::{Backend, Gate, Preconditioner};
+use spandrel_backend::{Entries, Gate, Preconditioner};
 use spandrel_formats::index::{Offset, Ordinal};
 use spandrel_formats::{Csr, Real};
 
@@ -35,9 +35,9 @@ pub enum Overlap {
 }
 
 /// Additive Schwarz over the ranks. See the [module](self).
-pub struct Schwarz<T: Real, B: Backend<T>, M> {
-    layout: Arc<Layout<B>>,
-    exchange: Exchange,
+pub struct Schwarz<T: Real, B: Entries<T>, M> {
+    layout: Arc<Layout>,
+    exchange: Exchange<T, B>,
     overlap: Overlap,
     /// `None` on a rank without rows.
     block: Option<M>,
@@ -50,7 +50,7 @@ struct Work<V> {
     z: V,
 }
 
-impl<T: Real, B: Backend<T>, M> fmt::Debug for Schwarz<T, B, M> {
+impl<T: Real, B: Entries<T>, M> fmt::Debug for Schwarz<T, B, M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Schwarz")
             .field("layout", &self.layout)
@@ -127,7 +127,7 @@ impl<T: Real, B: Local<T>, M: Preconditioner<T, B>> Schwarz<T, B, M> {
     /// Those of `make`, on the rank where it fails; the other ranks name that rank. [`spandrel_backend::Error::Rank`].
     pub fn new<C: Communicator, J: Column, E>(
         be: &Distributed<B, C>,
-        layout: &Arc<Layout<B>>,
+        layout: &Arc<Layout>,
         rows: &Rows<T, J>,
         (layers, overlap): (usize, Overlap),
         make: impl FnOnce(&B, Csr<T>) -> Result<M, E>,
@@ -141,7 +141,7 @@ impl<T: Real, B: Local<T>, M: Preconditioner<T, B>> Schwarz<T, B, M> {
             if rows.is_empty() { Ok(None) } else { make(be.device(), block).map(Some) }
         };
         let block = be.together(made())?;
-        let exchange = Exchange::new(be.team(), layout.partition(), &needed)?;
+        let exchange = be.told(Exchange::new(be.device(), be.team(), layout.partition(), &needed))?;
         let zeros = || be.device().zeros(needed.len());
         let work = be.together(zeros().and_then(|r| Ok(Work { r, z: zeros()? })))?;
         Ok(Self { layout: Arc::clone(layout), exchange, overlap, block, work: Mutex::new(work) })
@@ -150,7 +150,7 @@ impl<T: Real, B: Local<T>, M: Preconditioner<T, B>> Schwarz<T, B, M> {
     /// The numbers of the own rows and their layers, and these rows.
     fn extended<C: Communicator, J: Column>(
         be: &Distributed<B, C>,
-        layout: &Arc<Layout<B>>,
+        layout: &Arc<Layout>,
         rows: &Rows<T, J>,
         layers: usize,
     ) -> spandrel_backend::Result<(Vec<u64>, Gathered<T>)> {
@@ -213,21 +213,16 @@ unsafe impl<T: Real, B: Local<T>, C: Communicator, M: Preconditioner<T, B>> Prec
         z: &mut Vector<T, B>,
     ) -> spandrel_backend::Result<()> {
         let (device, team) = (be.device(), be.team());
-        if !device.is_open(gate) {
+        let work = &mut *self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        if !be.told(self.exchange.gather(device, team, gate, &r.part, &mut work.r))? {
             return Ok(());
         }
-        let work = &mut *self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        self.exchange.gather(team, device.as_slice(&r.part), device.as_mut_slice(&mut work.r))?;
         if let Some(block) = &self.block {
             be.told(block.apply(device, None, &work.r, &mut work.z))?;
         }
-        let (found, z) = (device.as_slice(&work.z), device.as_mut_slice(&mut z.part));
-        match self.overlap {
-            Overlap::Added => self.exchange.scatter_add(team, found, z),
-            Overlap::Restricted => {
-                self.exchange.scatter(found, z);
-                Ok(())
-            }
-        }
+        be.told(match self.overlap {
+            Overlap::Added => self.exchange.scatter_add(device, team, &work.z, &mut z.part),
+            Overlap::Restricted => self.exchange.scatter(device, &work.z, &mut z.part),
+        })
     }
 }

@@ -18,17 +18,17 @@ impl<T: Real, B: CgSteps<T> + Join, C: Communicator> CgSteps<T> for Distributed<
     fn cg_update(&self, gate: Gate<'_, Self>, on: CgUpdate<'_, T, Vector<T, B>, B::Scalar>) -> Result<()> {
         let CgUpdate { alpha, p, q, x, r, rr } = on;
         let on = CgUpdate { alpha, p: &p.part, q: &q.part, x: &mut x.part, r: &mut r.part, rr };
-        self.told(p.layout.device().cg_update(gate, on))
+        self.told(self.joined(&p.layout, |be| be.cg_update(gate, on)))
     }
     fn cg_step(&self, on: CgStep<'_, Vector<T, B>, B::Scalar>, monitor: &mut B::Monitor) -> Result<()> {
         let CgStep { rz, pq, p, q, x, r, rr } = on;
         let on = CgStep { rz, pq, p: &p.part, q: &q.part, x: &mut x.part, r: &mut r.part, rr };
-        self.told(p.layout.device().cg_step(on, monitor))
+        self.told(self.joined(&p.layout, |be| be.cg_step(on, monitor)))
     }
     fn cg_direction(&self, on: CgDirection<'_, Vector<T, B>, B::Scalar>, monitor: &mut B::Monitor) -> Result<()> {
         let CgDirection { z, rz_next, checked, rz, pq, p, x } = on;
         let on = CgDirection { z: &z.part, rz_next, checked, rz, pq, p: &mut p.part, x: &mut x.part };
-        self.told(z.layout.device().cg_direction(on, monitor))
+        self.told(self.joined(&z.layout, |be| be.cg_direction(on, monitor)))
     }
     fn cg_iterations(
         &self,
@@ -49,25 +49,27 @@ impl<T: Real, B: CgSteps<T> + Join, C: Communicator> CgSteps<T> for Distributed<
 impl<T: Real, B: BicgstabSteps<T> + Join, C: Communicator> BicgstabSteps<T> for Distributed<B, C> {
     fn bicgstab_half(&self, gate: Gate<'_, Self>, on: BicgstabHalf<'_, T, Vector<T, B>, B::Scalar>) -> Result<()> {
         let BicgstabHalf { alpha, v, r, ss } = on;
-        self.told(v.layout.device().bicgstab_half(gate, BicgstabHalf { alpha, v: &v.part, r: &mut r.part, ss }))
+        let on = BicgstabHalf { alpha, v: &v.part, r: &mut r.part, ss };
+        self.told(self.joined(&v.layout, |be| be.bicgstab_half(gate, on)))
     }
     fn bicgstab_update(&self, gate: Gate<'_, Self>, on: BicgstabUpdate<'_, T, Vector<T, B>, B::Scalar>) -> Result<()> {
         let BicgstabUpdate { alpha, p, omega, s, t, shadow, x, r, rr, rho } = on;
         let (parts, s) = ((&p.part, &t.part, &shadow.part), s.map(|s| &s.part));
         let (x, r) = (&mut x.part, &mut r.part);
         let on = BicgstabUpdate { alpha, p: parts.0, omega, s, t: parts.1, shadow: parts.2, x, r, rr, rho };
-        self.told(p.layout.device().bicgstab_update(gate, on))
+        self.told(self.joined(&p.layout, |be| be.bicgstab_update(gate, on)))
     }
     fn bicgstab_first(&self, on: BicgstabFirst<'_, Vector<T, B>, B::Scalar>, monitor: &mut B::Monitor) -> Result<()> {
         let BicgstabFirst { rho, rv, v, r, ss } = on;
-        self.told(v.layout.device().bicgstab_first(BicgstabFirst { rho, rv, v: &v.part, r: &mut r.part, ss }, monitor))
+        let on = BicgstabFirst { rho, rv, v: &v.part, r: &mut r.part, ss };
+        self.told(self.joined(&v.layout, |be| be.bicgstab_first(on, monitor)))
     }
     fn bicgstab_second(&self, on: BicgstabSecond<'_, Vector<T, B>, B::Scalar>, monitor: &mut B::Monitor) -> Result<()> {
         let BicgstabSecond { rho, rv, ts, tt, p, s, t, shadow, x, r, rr, rho_next } = on;
         let (parts, s) = ((&p.part, &t.part, &shadow.part), s.map(|s| &s.part));
         let (x, r) = (&mut x.part, &mut r.part);
         let on = BicgstabSecond { rho, rv, ts, tt, p: parts.0, s, t: parts.1, shadow: parts.2, x, r, rr, rho_next };
-        self.told(p.layout.device().bicgstab_second(on, monitor))
+        self.told(self.joined(&p.layout, |be| be.bicgstab_second(on, monitor)))
     }
     fn bicgstab_direction(
         &self,
@@ -76,7 +78,7 @@ impl<T: Real, B: BicgstabSteps<T> + Join, C: Communicator> BicgstabSteps<T> for 
     ) -> Result<()> {
         let BicgstabDirection { r, v, rho_next, rv, tt, ts, rho, p } = on;
         let on = BicgstabDirection { r: &r.part, v: &v.part, rho_next, rv, tt, ts, rho, p: &mut p.part };
-        self.told(r.layout.device().bicgstab_direction(on, monitor))
+        self.told(self.joined(&r.layout, |be| be.bicgstab_direction(on, monitor)))
     }
     fn bicgstab_iterations(
         &self,

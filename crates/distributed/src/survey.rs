@@ -29,7 +29,7 @@ impl Survey {
     /// [`spandrel_backend::Error::Rank`].
     pub fn of<T: Real, B: Join, C: Communicator, J: Column>(
         be: &Distributed<B, C>,
-        layout: &Layout<B>,
+        layout: &Layout,
         rows: &Rows<T, J>,
     ) -> Result<Self> {
         let own = layout.rows();
@@ -61,7 +61,7 @@ impl Survey {
     /// Whether these entries equal their mirror images, which other ranks have.
     fn matches<T: Real, B: Join, C: Communicator, J: Column>(
         be: &Distributed<B, C>,
-        layout: &Layout<B>,
+        layout: &Layout,
         rows: &Rows<T, J>,
         entries: impl Iterator<Item = (u64, u64, T)>,
     ) -> Result<bool> {

@@ -10,35 +10,34 @@ use spandrel_solvers::{
 };
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Ilut, Ssor};
 
+use super::RankBackend;
 use super::plan::{Plan, RankPrecond, unsupported};
-use crate::Cpu;
-use crate::incomplete::Incomplete;
-use crate::multigrid::Geometric;
+use crate::Factorize;
 use crate::solver::Element;
 
 /// The preconditioner of one rank's rows.
-pub(super) type Within<T> = Box<dyn Preconditioner<T, Cpu>>;
+pub(super) type Within<T, B> = Box<dyn Preconditioner<T, B>>;
 
 /// Each rank's own preconditioner, with or without layers of neighbouring rows.
-pub(super) enum Blocks<T: Element> {
-    Blockwise(Blockwise<Cpu, Within<T>>),
-    Schwarz(Schwarz<T, Cpu, Within<T>>),
+pub(super) enum Blocks<T: Element, B: RankBackend<T>> {
+    Blockwise(Blockwise<Within<T, B>>),
+    Schwarz(Schwarz<T, B, Within<T, B>>),
 }
 
 // SAFETY: every operation is that of the preconditioner within, which is not replaced.
-unsafe impl<T: Element, C: Communicator> Preconditioner<T, Distributed<Cpu, C>> for Blocks<T> {
+unsafe impl<T: Element, B: RankBackend<T>, C: Communicator> Preconditioner<T, Distributed<B, C>> for Blocks<T, B> {
     fn len(&self) -> Option<usize> {
         match self {
-            Self::Blockwise(m) => Preconditioner::<T, Distributed<Cpu, C>>::len(m),
-            Self::Schwarz(m) => Preconditioner::<T, Distributed<Cpu, C>>::len(m),
+            Self::Blockwise(m) => Preconditioner::<T, Distributed<B, C>>::len(m),
+            Self::Schwarz(m) => Preconditioner::<T, Distributed<B, C>>::len(m),
         }
     }
     fn apply(
         &self,
-        be: &Distributed<Cpu, C>,
-        gate: Gate<'_, Distributed<Cpu, C>>,
-        r: &Vector<T, Cpu>,
-        z: &mut Vector<T, Cpu>,
+        be: &Distributed<B, C>,
+        gate: Gate<'_, Distributed<B, C>>,
+        r: &Vector<T, B>,
+        z: &mut Vector<T, B>,
     ) -> spandrel_backend::Result<()> {
         match self {
             Self::Blockwise(m) => m.apply(be, gate, r, z),
@@ -48,39 +47,33 @@ unsafe impl<T: Element, C: Communicator> Preconditioner<T, Distributed<Cpu, C>> 
 }
 
 /// Makes what the plan names. Waits for the other ranks.
-pub(super) fn blocks<T: Element, C: Communicator>(
-    be: &Distributed<Cpu, C>,
-    layout: &Arc<Layout<Cpu>>,
+pub(super) fn blocks<T: Element, B: RankBackend<T>, C: Communicator>(
+    be: &Distributed<B, C>,
+    layout: &Arc<Layout>,
     rows: &Rows<T>,
     plan: &Plan,
-) -> Result<Blocks<T>> {
+) -> Result<Blocks<T, B>> {
     match plan.preconditioner {
         RankPrecond::Schwarz { within, overlap } => {
             // CG needs a symmetric preconditioner.
             let kind = if plan.method == Method::Cg { Overlap::Added } else { Overlap::Restricted };
-            let make = |be: &Cpu, block: Csr<T>| make_within(be, block, within);
+            let make = |be: &B, block: Csr<T>| make_within(be, block, within);
             Ok(Blocks::Schwarz(Schwarz::new(be, layout, rows, (overlap, kind), make)?))
         }
         RankPrecond::Blockwise(within) | RankPrecond::Same(within) => {
-            let make = |be: &Cpu, block: Csr<T>| make_within(be, block, within);
+            let make = |be: &B, block: Csr<T>| make_within(be, block, within);
             Ok(Blocks::Blockwise(Blockwise::new(be, layout, rows, make)?))
         }
     }
 }
 
 /// Makes the named preconditioner from one rank's rows.
-fn make_within<T: Element>(be: &Cpu, block: Csr<T>, precond: Precond) -> Result<Within<T>>
-where
-    Cpu: Incomplete<T> + Geometric<T>,
-{
-    fn factored<T: Element, F: Factor<Value = T>>(
-        be: &Cpu,
+fn make_within<T: Element, B: RankBackend<T>>(be: &B, block: Csr<T>, precond: Precond) -> Result<Within<T, B>> {
+    fn factored<T: Element, F: Factor<Value = T>, B: RankBackend<T> + Factorize<F>>(
+        be: &B,
         symbolic: spandrel_sptrsv::Result<F>,
         block: &Csr<T>,
-    ) -> Result<Within<T>>
-    where
-        Cpu: Incomplete<T> + spandrel_backend::Factorize<F>,
-    {
+    ) -> Result<Within<T, B>> {
         Ok(Box::new(be.incomplete(symbolic?, block.values())?))
     }
     match precond {

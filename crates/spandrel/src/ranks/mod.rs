@@ -4,6 +4,10 @@
 //! ranks and chooses method and preconditioner; [`Planned::solve`] solves. Unless the caller asks for a preconditioner
 //! that depends on the number of ranks, x has the same bits for any number.
 //!
+//! The devices of the ranks are of one kind. Several GPUs are as many ranks, each with its `Cuda::on(number)`. Make them
+//! `with_reproducible(true)`: otherwise a product may sum a row in an order that is chosen by the rows of its rank, and
+//! x depends on the number of ranks.
+//!
 //! ```
 //! use spandrel::distributed::{Distributed, Threads, generate_rows};
 //! use spandrel::formats::generate::Spec;
@@ -34,14 +38,19 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use spandrel_backend::{Backend, Preconditioner};
+use spandrel_backend::{Backend, Entries, Join, Preconditioner};
 use spandrel_distributed::{Call, Communicator, Distributed, DistributedMat, Layout, Rows, precond};
-use spandrel_formats::Csr;
+use spandrel_formats::{Csr, Real};
 use spandrel_solvers::{BiCgStab, Cg, Gmres, GmresOptions, Identity, Method, Outcome, Precond, Progress, Result};
 
-use crate::Cpu;
+use crate::any::Complete;
 use crate::solver::{Element, Settings, Times};
 pub use plan::{Plan, RankPrecond};
+
+/// A device that a rank may have: one with everything that a preconditioner of a rank needs, whose sums can be joined
+/// to those of other ranks, and that exchanges entries of vectors with them.
+pub trait RankBackend<T: Real>: Complete<T> + Entries<T> + Join {}
+impl<T: Real, B: Complete<T> + Entries<T> + Join> RankBackend<T> for B {}
 
 /// Called as the iteration begins and at each look at it. `Break` on any rank ends the iteration on all.
 pub type Watch<'w> = &'w mut dyn FnMut(Method, Progress) -> ControlFlow<()>;
@@ -88,7 +97,7 @@ pub struct Solution<T> {
 /// A solve that is planned, as one rank has it: its rows, and the choices.
 pub struct Planned<T: Element> {
     rows: Rows<T>,
-    layout: Arc<Layout<Cpu>>,
+    layout: Arc<Layout>,
     plan: Plan,
     times: Times,
 }
@@ -106,17 +115,17 @@ impl<T: Element> Planned<T> {
     /// # Errors
     /// On every rank: [`crate::Error::Unsupported`] for settings that need the whole matrix in one place, or that
     /// contradict the matrix or each other; [`crate::Error::NotReproducible`]; [`crate::Error::NotSquare`].
-    pub fn new<C: Communicator>(
-        be: &Distributed<Cpu, C>,
+    pub fn new<B: RankBackend<T>, C: Communicator>(
+        be: &Distributed<B, C>,
         rows: Rows<T>,
         settings: &Settings,
         preconditioner: Option<RankPrecond>,
     ) -> Result<Self> {
         let begin = Instant::now();
         let asked = preconditioner.or(settings.preconditioner.map(RankPrecond::Same));
-        plan::check(settings, asked)?;
+        plan::check(settings, asked, B::NAME)?;
         let layout = be.lay_out_rows(&rows)?;
-        let plan = Plan::new::<T, C>(be, &layout, &rows, settings, asked)?;
+        let plan = Plan::new(be, &layout, &rows, settings, asked)?;
         let times = Times { analyze: begin.elapsed().as_secs_f64(), ..Times::default() };
         Ok(Self { rows, layout, plan, times })
     }
@@ -136,9 +145,9 @@ impl<T: Element> Planned<T> {
     ///
     /// # Errors
     /// A preconditioner that cannot be made; [`spandrel_backend::Error::Rank`], which names a rank that failed.
-    pub fn solve<C: Communicator>(
+    pub fn solve<B: RankBackend<T>, C: Communicator>(
         self,
-        be: &Distributed<Cpu, C>,
+        be: &Distributed<B, C>,
         b: &[T],
         x0: Option<&[T]>,
         watch: Watch<'_>,
@@ -157,7 +166,7 @@ impl<T: Element> Planned<T> {
             }
         }
         lap.add_to(&mut times.setup);
-        let a = &DistributedMat::<Cpu, Csr<T>>::from_rows(be, rows)?;
+        let a = &DistributedMat::<B, Csr<T>>::from_rows(be, rows)?;
         let b = be.upload(b)?;
         let mut x = match x0 {
             Some(x0) => be.upload(x0)?,
@@ -173,7 +182,7 @@ impl<T: Element> Planned<T> {
         drop(kept);
         let before = sent(be);
         lap.add_to(&mut times.setup);
-        let m: &dyn Preconditioner<T, Distributed<Cpu, C>> = match (&jacobi, &blocks, &polynomial) {
+        let m: &dyn Preconditioner<T, Distributed<B, C>> = match (&jacobi, &blocks, &polynomial) {
             (Some(jacobi), _, _) => jacobi,
             (_, Some(blocks), _) => blocks,
             (_, _, Some(polynomial)) => polynomial,
@@ -223,7 +232,7 @@ impl<T: Element> Planned<T> {
 }
 
 /// Messages and bytes that this rank has sent so far for products and dot products.
-fn sent<C: Communicator>(be: &Distributed<Cpu, C>) -> (u64, u64) {
+fn sent<B: Join, C: Communicator>(be: &Distributed<B, C>) -> (u64, u64) {
     let all = [Call::Sum, Call::Halo].map(|call| be.traffic(call));
     (all.iter().map(|of| of.messages).sum(), all.iter().map(|of| of.bytes).sum())
 }

@@ -3,12 +3,11 @@
 use std::fmt;
 use std::str::FromStr;
 
-use spandrel_backend::Device;
 use spandrel_distributed::{Communicator, Distributed, Layout, Rows, Survey};
 use spandrel_solvers::{Error, GmresOptions, Method, NameError, Options, Precond, Result};
 
+use super::RankBackend;
 use super::made::{is_within, not_within};
-use crate::Cpu;
 use crate::any::Choice;
 use crate::solver::{Element, FormatChoice, NullVectors, Precision, Reorder, Scale, Settings, Tolerance};
 
@@ -117,7 +116,7 @@ pub struct Plan {
     pub symmetric: bool,
     /// Number of ranks.
     pub ranks: usize,
-    /// `"cpu"`.
+    /// `"cpu"` or `"cuda"`.
     pub backend: &'static str,
     /// A description of the device of this rank.
     pub device: String,
@@ -153,11 +152,12 @@ pub struct Plan {
     pub warnings: Vec<String>,
 }
 
-/// Refuses settings that no solve on ranks can have, before it looks at the matrix.
+/// Refuses settings that no solve on ranks can have, before it looks at the matrix. `backend` is the name of the ranks'
+/// devices.
 ///
 /// # Errors
 /// [`Error::Unsupported`], [`Error::NotReproducible`].
-pub(super) fn check(settings: &Settings, asked: Option<RankPrecond>) -> Result<()> {
+pub(super) fn check(settings: &Settings, asked: Option<RankPrecond>, backend: &str) -> Result<()> {
     let refused = |what: &str| {
         Err(unsupported(format!("{what} needs the whole matrix in one place; leave it out, or solve without ranks")))
     };
@@ -185,8 +185,16 @@ pub(super) fn check(settings: &Settings, asked: Option<RankPrecond>) -> Result<(
     if let precision @ (Precision::Mixed | Precision::Refined) = settings.precision {
         return Err(unsupported(format!("ranks solve in one precision; use f64 or f32 instead of {precision}")));
     }
-    if matches!(settings.device, Choice::Cuda | Choice::Gpu(_)) {
-        return Err(unsupported("ranks run on the CPU so far; leave the GPU out, or solve without ranks"));
+    let named = match settings.device {
+        Choice::Auto => None,
+        Choice::Cpu => Some("cpu"),
+        Choice::Cuda | Choice::Gpu(_) => Some("cuda"),
+    };
+    if named.is_some_and(|named| named != backend) {
+        let device = settings.device;
+        let why =
+            format!("these ranks run on {backend}, not on {device}; leave {device} out, or give the ranks others");
+        return Err(unsupported(why));
     }
     if settings.restart.is_some() && !matches!(settings.method, None | Some(Method::Gmres)) {
         return Err(unsupported("restart is the cycle of gmres; leave it out, or use gmres"));
@@ -214,9 +222,9 @@ pub(super) fn check(settings: &Settings, asked: Option<RankPrecond>) -> Result<(
 
 impl Plan {
     /// Looks at the rows of all ranks and chooses. Waits for the other ranks.
-    pub(super) fn new<T: Element, C: Communicator>(
-        be: &Distributed<Cpu, C>,
-        layout: &Layout<Cpu>,
+    pub(super) fn new<T: Element, B: RankBackend<T>, C: Communicator>(
+        be: &Distributed<B, C>,
+        layout: &Layout,
         rows: &Rows<T>,
         settings: &Settings,
         asked: Option<RankPrecond>,
@@ -267,7 +275,7 @@ impl Plan {
             nnz: survey.nnz,
             symmetric: survey.symmetric,
             ranks: be.size(),
-            backend: <Cpu as Device>::NAME,
+            backend: B::NAME,
             device: be.device().describe(),
             method,
             method_why: method_why.to_string(),
@@ -361,7 +369,8 @@ mod tests {
 
     #[test]
     fn what_needs_the_whole_matrix_is_refused_with_what_to_use() {
-        let refused = |settings: Settings, asked: Option<RankPrecond>| check(&settings, asked).unwrap_err().to_string();
+        let refused =
+            |settings: Settings, asked: Option<RankPrecond>| check(&settings, asked, "cpu").unwrap_err().to_string();
         let named = |precond: Precond| refused(Settings::default(), Some(RankPrecond::Same(precond)));
         assert!(named(Precond::Ic0).contains("blockwise=ic0 or schwarz=ic0,overlap=1"));
         assert!(named(Precond::Ilu0Isai).contains("use jacobi or chebyshev=K"));
@@ -369,9 +378,12 @@ mod tests {
         assert!(refused(direct, None).contains("use cg, bicgstab or gmres"));
         let dia = Settings { format: FormatChoice::Named("dia"), ..Settings::default() };
         assert!(refused(dia, None).contains("leave dia out"));
+        let gpu = Settings { device: Choice::Gpu(1), ..Settings::default() };
+        assert!(check(&gpu, None, "cuda").is_ok());
+        assert!(refused(gpu, None).contains("run on cpu, not on cuda:1"));
         let same = Settings { reproducible: true, ..Settings::default() };
         let blocks = Some(RankPrecond::Blockwise(Precond::Ilu0));
         assert!(refused(same, blocks).contains("depends on the number of ranks"));
-        assert!(check(&Settings::default(), blocks).is_ok());
+        assert!(check(&Settings::default(), blocks, "cpu").is_ok());
     }
 }

@@ -1,0 +1,54 @@
+//! Chosen entries of vectors: what the ranks of a distributed solve exchange.
+
+use spandrel_formats::Real;
+use spandrel_formats::index::Ordinal;
+
+use crate::{Backend, Gate, Result};
+
+/// Moves chosen entries between vectors, and between a device and the host.
+///
+/// None of these operations may be recorded. Those without a gate run even if a monitor has stopped.
+///
+/// # Errors
+/// [`crate::Error::Shape`] for a vector of another length than the places are for, and for a range that leaves its
+/// vector; [`crate::Error::Device`] if the device fails. The outputs are then unchanged.
+pub trait Entries<T: Real>: Backend<T> {
+    /// A list of places in vectors of one length, on the device.
+    type Places: Send + Sync;
+
+    /// Brings a list of places in vectors of `len` elements to the device. Allocates.
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] for a place beyond the vector; [`crate::Error::OutOfMemory`].
+    fn places(&self, len: usize, places: &[Ordinal]) -> Result<Self::Places>;
+    /// `to[at + k] <- from[places[k]]` for every k.
+    fn gather_entries(
+        &self,
+        from: &Self::Vector,
+        places: &Self::Places,
+        to: &mut Self::Vector,
+        at: usize,
+    ) -> Result<()>;
+    /// `to[places[k]] <- from[at + k]` for every k. No place may occur twice.
+    fn scatter_entries(
+        &self,
+        from: &Self::Vector,
+        at: usize,
+        places: &Self::Places,
+        to: &mut Self::Vector,
+    ) -> Result<()>;
+    /// `host[k] <- from[places[k]]` for every k; returns false, and does nothing, if the gate is closed. Blocks.
+    fn fetch_entries(
+        &self,
+        gate: Gate<'_, Self>,
+        from: &Self::Vector,
+        places: &Self::Places,
+        host: &mut [T],
+    ) -> Result<bool>;
+    /// `to[places[k]] <- host[k]` for every k. No place may occur twice.
+    fn put_entries(&self, host: &[T], places: &Self::Places, to: &mut Self::Vector) -> Result<()>;
+    /// `host <- from[at..at + host.len()]`. Blocks.
+    fn read_range(&self, from: &Self::Vector, at: usize, host: &mut [T]) -> Result<()>;
+    /// `to[at..at + host.len()] <- host`.
+    fn write_range(&self, host: &[T], to: &mut Self::Vector, at: usize) -> Result<()>;
+}
