@@ -27,9 +27,13 @@ impl Cuda {
     ) -> Result<()> {
         let n = x.len();
         let tree = self.tree(n, [out.pointer(), Address::NULL])?;
-        let (count, x, y, root, gate) = (n as u64, x.pointer(), y.pointer(), u32::from(root), gate_pointer(gate));
+        // The host takes the root of what it completes.
+        let device_root = u32::from(root && !self.is_joined());
+        let (x, y, gated) = (x.pointer(), y.pointer(), gate_pointer(gate));
+        let parameters = DotVector { n: n as u64, x, y, root: device_root, tree, gate: gated };
         // SAFETY: dot_vector(n, x, y, root, tree, gate) on vectors of n elements.
-        unsafe { self.launch::<T, _>(DotVector::ENTRY, Grid::rows(n), &DotVector { n: count, x, y, root, tree, gate }) }
+        unsafe { self.launch::<T, _>(DotVector::ENTRY, Grid::rows(n), &parameters)? };
+        self.complete(gate, n, root, [out])
     }
 
     fn require<T: Real>(&self, value: &Scalar<T>, what: Quantity, positive: bool, monitor: &mut Monitor) -> Result<()> {
@@ -40,7 +44,8 @@ impl Cuda {
         }
     }
 
-    /// r <- r - alpha v and r . r, with a check before and after: a step of CG or BiCGStab.
+    /// r <- r - alpha v and r . r, with a check before and after: a step of CG or BiCGStab. If sums are joined,
+    /// [`Cuda::complete`] must follow, and there must be no check.
     pub(crate) fn residual_step_checked<T: Real>(
         &self,
         op: &'static str,
@@ -218,14 +223,15 @@ impl<T: Real> Backend<T> for Cuda {
         expect_len("hadamard_dot", "r", r.len(), n)?;
         expect_len("hadamard_dot", "z", z.len(), n)?;
         let tree = self.tree(n, [rz.pointer(), Address::NULL])?;
-        let (count, d, r, z, gate) = (n as u64, d.pointer(), r.pointer(), z.pointer(), gate_pointer(gate));
+        let (count, d, r, z, monitor) = (n as u64, d.pointer(), r.pointer(), z.pointer(), gate_pointer(gate));
         // SAFETY: hadamard_dot_vector(n, d, r, z, tree, gate) on vectors of n elements.
         unsafe {
             self.launch::<T, _>(
                 HadamardDotVector::ENTRY,
                 Grid::rows(n),
-                &HadamardDotVector { n: count, d, r, z, tree, monitor: gate },
-            )
+                &HadamardDotVector { n: count, d, r, z, tree, monitor },
+            )?;
         }
+        self.complete(gate, n, false, [rz])
     }
 }

@@ -422,6 +422,10 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
         wy: &mut Scalar<T>,
         yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
+        if self.is_joined() {
+            <Self as Spmv<Bdia<T>>>::spmv(self, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
+            return self.dots(gate, w, y, wy, yy);
+        }
         let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
         let (values, stride, diagonals, bands) = (m.values.pointer(), m.stride as u64, m.diagonals, m.bands);
         let (nrows, ncols) = (m.nrows as u64, m.ncols as u64);

@@ -6,6 +6,7 @@
 
 use std::any::Any;
 
+use spandrel_backend::bicgstab::{bicgstab_first_in_parts, bicgstab_second_in_parts};
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{
     BicgstabDirection, BicgstabFirst, BicgstabHalf, BicgstabIterations, BicgstabSecond, BicgstabSteps, BicgstabUpdate,
@@ -21,7 +22,8 @@ use crate::vector::{BicgstabDirectionVector, BicgstabUpdateVector};
 use crate::{Cuda, Monitor, Scalar, Vector};
 
 impl Cuda {
-    /// The update with a check before and after.
+    /// The update with a check before and after. If sums are joined, [`Cuda::complete`] must follow, and there must be
+    /// no check.
     fn bicgstab_update_checked<T: Real>(
         &self,
         on: BicgstabUpdate<'_, T, Vector<T>, Scalar<T>>,
@@ -69,14 +71,23 @@ impl Cuda {
 impl<T: Real> BicgstabSteps<T> for Cuda {
     fn bicgstab_half(&self, gate: Gate<'_, Self>, on: BicgstabHalf<'_, T, Vector<T>, Scalar<T>>) -> Result<()> {
         let BicgstabHalf { alpha, v, r, ss } = on;
-        self.residual_step_checked("bicgstab_half", alpha, v, r, ss, ChecksArg::default(), gate_pointer(gate))
+        let n = v.len();
+        self.residual_step_checked("bicgstab_half", alpha, v, r, &mut *ss, ChecksArg::default(), gate_pointer(gate))?;
+        self.complete(gate, n, false, [ss])
     }
 
     fn bicgstab_update(&self, gate: Gate<'_, Self>, on: BicgstabUpdate<'_, T, Vector<T>, Scalar<T>>) -> Result<()> {
-        self.bicgstab_update_checked(on, ChecksArg::default(), gate_pointer(gate))
+        let BicgstabUpdate { alpha, p, omega, s, t, shadow, x, r, rr, rho } = on;
+        let sums = (&mut *rr, &mut *rho);
+        let on = BicgstabUpdate { alpha, p, omega, s, t, shadow, x, r, rr: sums.0, rho: sums.1 };
+        self.bicgstab_update_checked(on, ChecksArg::default(), gate_pointer(gate))?;
+        self.complete(gate, p.len(), false, [rr, rho])
     }
 
     fn bicgstab_first(&self, on: BicgstabFirst<'_, Vector<T>, Scalar<T>>, monitor: &mut Monitor) -> Result<()> {
+        if self.is_joined() {
+            return bicgstab_first_in_parts(self, on, monitor);
+        }
         let BicgstabFirst { rho, rv, v, r, ss } = on;
         let checks = ChecksArg {
             value: [rv.pointer(), Address::NULL],
@@ -89,6 +100,9 @@ impl<T: Real> BicgstabSteps<T> for Cuda {
     }
 
     fn bicgstab_second(&self, on: BicgstabSecond<'_, Vector<T>, Scalar<T>>, monitor: &mut Monitor) -> Result<()> {
+        if self.is_joined() {
+            return bicgstab_second_in_parts(self, on, monitor);
+        }
         let BicgstabSecond { rho, rv, ts, tt, p, s, t, shadow, x, r, rr, rho_next } = on;
         let checks = ChecksArg {
             value: [tt.pointer(), ts.pointer()],
@@ -130,6 +144,9 @@ impl<T: Real> BicgstabSteps<T> for Cuda {
         on: BicgstabIterations<'_, Vector<T>, Scalar<T>>,
         monitor: &mut Monitor,
     ) -> Result<bool> {
+        if self.is_joined() {
+            return Ok(false);
+        }
         resident::<T>(a).map_or(Ok(false), |m| m.bicgstab(self, count, on, monitor))
     }
 }

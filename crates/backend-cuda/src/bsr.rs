@@ -157,6 +157,10 @@ impl<T: Real> Spmv<Bsr<T>> for Cuda {
         wy: &mut Scalar<T>,
         yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
+        if self.is_joined() {
+            <Self as Spmv<Bsr<T>>>::spmv(self, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
+            return self.dots(gate, w, y, wy, yy);
+        }
         let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
         let entries = [
             SpmvDotBsr::ANY,

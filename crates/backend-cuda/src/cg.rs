@@ -6,6 +6,7 @@
 
 use std::any::Any;
 
+use spandrel_backend::cg::cg_step_in_parts;
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{CgDirection, CgIterations, CgStep, CgSteps, CgUpdate, Coeff, Gate, Phase, Quantity, Result};
 use spandrel_formats::Real;
@@ -34,12 +35,16 @@ impl<T: Real> CgSteps<T> for Cuda {
                 CgUpdateVector::ENTRY,
                 Grid::rows(n),
                 &CgUpdateVector { n: count, a: alpha, p, q, x, r, checks, tree, monitor },
-            )
+            )?;
         }
+        self.complete(gate, n, false, [rr])
     }
 
     /// x takes its step in [`CgSteps::cg_direction`], which reads p anyway. This saves one pass over p.
     fn cg_step(&self, on: CgStep<'_, Vector<T>, Scalar<T>>, monitor: &mut Monitor) -> Result<()> {
+        if self.is_joined() {
+            return cg_step_in_parts(self, on, monitor);
+        }
         let CgStep { rz, pq, p, q, x, r, rr } = on;
         expect_len("cg_step", "p", p.len(), q.len())?;
         expect_len("cg_step", "x", x.len(), q.len())?;
@@ -83,6 +88,9 @@ impl<T: Real> CgSteps<T> for Cuda {
         on: CgIterations<'_, Vector<T>, Scalar<T>>,
         monitor: &mut Monitor,
     ) -> Result<bool> {
+        if self.is_joined() {
+            return Ok(false);
+        }
         resident::<T>(a).map_or(Ok(false), |m| m.cg(self, count, on, monitor))
     }
 }

@@ -10,7 +10,9 @@ use spandrel_formats::Profile;
 use spandrel_formats::Real;
 
 use crate::error::{NAME, failed};
+use crate::join::Completion;
 use crate::kernel::{Entry, ForElement};
+use crate::landing::Landing;
 use crate::launch::{BLOCK, TreeArg};
 use crate::memory::{Address, Buffer};
 use crate::module::{Function, Modules};
@@ -29,6 +31,11 @@ pub struct Cuda {
     // Buffers are dropped first, then the queue that frees them.
     scratch: RefCell<Scratch>,
     exchange: RefCell<Exchange>,
+    /// Entries of a vector on their way to or from the host.
+    packed: RefCell<Option<Buffer<u64>>>,
+    landing: RefCell<Landing>,
+    /// Completes sums over vectors that are parts of longer ones.
+    completion: Completion,
     modules: Modules,
     /// Kept as long as copies on the queue may use it.
     _staging: Arc<Staging>,
@@ -44,6 +51,8 @@ pub struct Cuda {
 struct Scratch {
     /// One word, 0 between operations.
     ticket: Buffer<u32>,
+    /// Two sums of this device's elements, if the host completes them.
+    own: Buffer<u64>,
     current: Room,
     outgrown: Vec<Room>,
 }
@@ -119,6 +128,7 @@ impl Cuda {
         keep_freed_memory(&context)?;
         let scratch = Scratch {
             ticket: Buffer::zeros(&stream, 1, "a ticket")?,
+            own: Buffer::zeros(&stream, 2, "two sums")?,
             current: Room::new(&stream, words(1 << 22))?,
             outgrown: Vec::new(),
         };
@@ -127,6 +137,9 @@ impl Cuda {
             info,
             scratch: RefCell::new(scratch),
             exchange: RefCell::default(),
+            packed: RefCell::default(),
+            landing: RefCell::default(),
+            completion: RefCell::default(),
             modules: Modules::default(),
             _staging: Staging::of(&stream),
             stream,
@@ -228,16 +241,54 @@ impl Cuda {
         Ok(())
     }
 
-    /// The tree for up to two sums over `len` elements; the second `out` is null if there is only one.
-    pub(crate) fn tree(&self, len: usize, out: [Address; 2]) -> Result<TreeArg> {
+    /// The tree for up to two sums over `len` elements; the second `out` is null if there is only one. If the host
+    /// completes sums, [`Cuda::complete`] must follow the kernel.
+    pub(crate) fn tree(&self, len: usize, mut out: [Address; 2]) -> Result<TreeArg> {
         self.reserve(len)?;
         let scratch = self.scratch.borrow();
+        if self.is_joined() {
+            for (k, out) in out.iter_mut().enumerate().filter(|(_, out)| **out != Address::NULL) {
+                *out = scratch.own.address(k);
+            }
+        }
         Ok(TreeArg {
             partials: scratch.current.partials.pointer(),
             stride: words(len) as u64,
             tickets: scratch.current.tickets.pointer(),
             out,
         })
+    }
+
+    /// Where the last kernel has left the block results of its sums over `len` elements. The only block of a short
+    /// vector is the whole sum.
+    pub(crate) fn block_results<T: Real, const K: usize>(&self, len: usize) -> [Address; K] {
+        let scratch = self.scratch.borrow();
+        std::array::from_fn(|k| match len.div_ceil(BLOCK) {
+            0 | 1 => scratch.own.address(k),
+            _ => scratch.current.partials.pointer().offset(k * words(len) * T::BYTES),
+        })
+    }
+
+    /// Room for `len` elements of type `T` that are on their way to or from the host. The next call hands out the same.
+    pub(crate) fn packed<T: Real>(&self, len: usize) -> Result<Address> {
+        let words = (len * T::BYTES).div_ceil(size_of::<u64>());
+        let mut packed = self.packed.borrow_mut();
+        match &*packed {
+            Some(room) if room.len() >= words => Ok(room.pointer()),
+            _ => {
+                Ok(packed.insert(Buffer::uninit(&self.stream, words.next_power_of_two(), "packed entries")?).pointer())
+            }
+        }
+    }
+
+    /// Host memory for what arrives from the device.
+    pub(crate) fn landing(&self) -> &RefCell<Landing> {
+        &self.landing
+    }
+
+    /// What completes sums at present.
+    pub(crate) fn completion(&self) -> &Completion {
+        &self.completion
     }
 
     /// The slots of persistent solves.

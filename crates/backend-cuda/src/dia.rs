@@ -381,6 +381,10 @@ impl<T: Real> Spmv<Dia<T>> for Cuda {
         wy: &mut Scalar<T>,
         yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
+        if self.is_joined() {
+            <Self as Spmv<Dia<T>>>::spmv(self, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
+            return self.dots(gate, w, y, wy, yy);
+        }
         let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
         let (matrix, grid) = (m.parameters(), Grid::of(m.nrows.div_ceil(BLOCK), 512));
         let (nrows, ncols) = (m.nrows as u64, m.ncols as u64);

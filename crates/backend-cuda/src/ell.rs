@@ -232,6 +232,10 @@ impl<T: Real> Spmv<Ell<T>> for Cuda {
         wy: &mut Scalar<T>,
         yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
+        if self.is_joined() {
+            <Self as Spmv<Ell<T>>>::spmv(self, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
+            return self.dots(gate, w, y, wy, yy);
+        }
         let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
         let (entry, grid) = if self.few_blocks(m.nrows) {
             (SpmvDotEll::SMALL, Grid::of(m.nrows.div_ceil(BLOCK), BLOCK as u32))

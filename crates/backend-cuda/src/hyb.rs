@@ -275,7 +275,7 @@ impl<T: Real> Spmv<Hyb<T>> for Cuda {
         expect_len("spmv_dot", "y", y.len(), m.nrows)?;
         expect_len("spmv_dot", "w", w.len(), m.nrows)?;
         // The plain product spreads few rows better, and does not sum heavy rows with their neighbours.
-        if m.heavy_rows.len() > 0 || self.few_blocks(m.nrows) {
+        if m.heavy_rows.len() > 0 || self.few_blocks(m.nrows) || self.is_joined() {
             <Self as Spmv<Hyb<T>>>::spmv(self, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
             self.dot(gate, w, y, wy)?;
             return yy.map_or(Ok(()), |yy| self.dot(gate, y, y, yy));

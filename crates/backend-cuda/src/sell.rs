@@ -11,7 +11,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{
-    Backend, BicgstabIterations, CgIterations, Coeff, Convert, Converted, Gate, Load, Order, Result, Spmm, Spmv,
+    BicgstabIterations, CgIterations, Coeff, Convert, Converted, Gate, Load, Order, Result, Spmm, Spmv,
 };
 use spandrel_formats::sell::{DEFAULT_C, DEFAULT_SIGMA};
 use spandrel_formats::{Csr, Offset, Ordinal, PADDING, Real, Sell};
@@ -209,13 +209,12 @@ impl<T: Real> Spmv<Sell<T>> for Cuda {
         wy: &mut Scalar<T>,
         yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
-        if !m.blockwise {
+        if !m.blockwise || self.is_joined() {
             expect_len("spmv_dot", "x", x.len(), m.ncols)?;
             expect_len("spmv_dot", "y", y.len(), m.nrows)?;
             expect_len("spmv_dot", "w", w.len(), m.nrows)?;
             <Self as Spmv<Sell<T>>>::spmv(self, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
-            self.dot(gate, w, y, wy)?;
-            return yy.map_or(Ok(()), |yy| self.dot(gate, y, y, yy));
+            return self.dots(gate, w, y, wy, yy);
         }
         let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
         let (entry, grid) = if self.few_blocks(m.nrows) {

@@ -20,10 +20,10 @@ kernels! {
     struct AxpySparseVec<T> { nnz: u64, a: CoeffArg<T>, indices: Address, values: Address, y: Address, gate: Address }
     in SPARSE_VEC { ENTRY: "axpy_sparse_vec" }
 
-    struct GatherSparseVec { nnz: u64, indices: Address, y: Address, values: Address, gate: Address }
+    pub(crate) struct GatherSparseVec { nnz: u64, indices: Address, y: Address, values: Address, gate: Address }
     in SPARSE_VEC { ENTRY: "gather_sparse_vec" }
 
-    struct ScatterSparseVec { nnz: u64, indices: Address, values: Address, y: Address, gate: Address }
+    pub(crate) struct ScatterSparseVec { nnz: u64, indices: Address, values: Address, y: Address, gate: Address }
     in SPARSE_VEC { ENTRY: "scatter_sparse_vec" }
 
     struct DotSparseVec { nnz: u64, indices: Address, values: Address, y: Address, tree: TreeArg, gate: Address }
@@ -75,10 +75,10 @@ impl<T: Real> SparseVector<T> for Cuda {
         let grid = Grid::of(warps.div_ceil(each), 32 * each as u32);
         let tree = self.tree(s.values.len(), [out.pointer(), Address::NULL])?;
         let (nnz, indices, values) = (s.values.len() as u64, s.indices.pointer(), s.values.pointer());
-        let (y, gate) = (y.pointer(), gate_pointer(gate));
-        let parameters = DotSparseVec { nnz, indices, values, y, tree, gate };
+        let parameters = DotSparseVec { nnz, indices, values, y: y.pointer(), tree, gate: gate_pointer(gate) };
         // SAFETY: dot_sparse_vec(nnz, indices, values, y, tree, gate), every index below y's length.
-        unsafe { self.launch::<T, _>(DotSparseVec::ENTRY, grid, &parameters) }
+        unsafe { self.launch::<T, _>(DotSparseVec::ENTRY, grid, &parameters)? };
+        self.complete(gate, s.values.len(), false, [out])
     }
 
     fn gather(&self, gate: Gate<'_, Self>, y: &Vector<T>, s: &mut CudaSparseVec<T>) -> Result<()> {

@@ -184,11 +184,7 @@ pub trait BicgstabSteps<T: Real>: Backend<T> {
         on: BicgstabFirst<'_, Self::Vector, Self::Scalar>,
         monitor: &mut Self::Monitor,
     ) -> Result<()> {
-        let BicgstabFirst { rho, rv, v, r, ss } = on;
-        self.require_nonzero(rv, Quantity::ShadowDirection, monitor)?;
-        let alpha = Coeff::ratio(rho, rv);
-        self.bicgstab_half(Some(&*monitor), BicgstabHalf { alpha, v, r, ss: &mut *ss })?;
-        self.observe(ss, Phase::Half, monitor)
+        bicgstab_first_in_parts(self, on, monitor)
     }
 
     /// The end of the second half, gated by its monitor.
@@ -202,14 +198,7 @@ pub trait BicgstabSteps<T: Real>: Backend<T> {
         on: BicgstabSecond<'_, Self::Vector, Self::Scalar>,
         monitor: &mut Self::Monitor,
     ) -> Result<()> {
-        let BicgstabSecond { rho, rv, ts, tt, p, s, t, shadow, x, r, rr, rho_next } = on;
-        self.require_nonzero(tt, Quantity::Stabilizer, monitor)?;
-        self.require_nonzero(ts, Quantity::Omega, monitor)?;
-        let (alpha, omega) = (Coeff::ratio(rho, rv), Coeff::ratio(ts, tt));
-        let update = BicgstabUpdate { alpha, p, omega, s, t, shadow, x, r, rr: &mut *rr, rho: &mut *rho_next };
-        self.bicgstab_update(Some(&*monitor), update)?;
-        self.observe(rr, Phase::Full, monitor)?;
-        self.require_nonzero(rho_next, Quantity::Rho, monitor)
+        bicgstab_second_in_parts(self, on, monitor)
     }
 
     /// The end of an iteration, gated by its monitor: p <- r - (next rho / r0'v) v + beta p, as one
@@ -245,4 +234,39 @@ pub trait BicgstabSteps<T: Real>: Backend<T> {
         let _ = (a, count, on, monitor);
         Ok(false)
     }
+}
+
+/// The default body of [`BicgstabSteps::bicgstab_first`], for an override that does not serve every case.
+///
+/// # Errors
+/// Those of the operations.
+pub fn bicgstab_first_in_parts<T: Real, B: BicgstabSteps<T>>(
+    be: &B,
+    on: BicgstabFirst<'_, B::Vector, B::Scalar>,
+    monitor: &mut B::Monitor,
+) -> Result<()> {
+    let BicgstabFirst { rho, rv, v, r, ss } = on;
+    be.require_nonzero(rv, Quantity::ShadowDirection, monitor)?;
+    let alpha = Coeff::ratio(rho, rv);
+    be.bicgstab_half(Some(&*monitor), BicgstabHalf { alpha, v, r, ss: &mut *ss })?;
+    be.observe(ss, Phase::Half, monitor)
+}
+
+/// The default body of [`BicgstabSteps::bicgstab_second`], for an override that does not serve every case.
+///
+/// # Errors
+/// Those of the operations.
+pub fn bicgstab_second_in_parts<T: Real, B: BicgstabSteps<T>>(
+    be: &B,
+    on: BicgstabSecond<'_, B::Vector, B::Scalar>,
+    monitor: &mut B::Monitor,
+) -> Result<()> {
+    let BicgstabSecond { rho, rv, ts, tt, p, s, t, shadow, x, r, rr, rho_next } = on;
+    be.require_nonzero(tt, Quantity::Stabilizer, monitor)?;
+    be.require_nonzero(ts, Quantity::Omega, monitor)?;
+    let (alpha, omega) = (Coeff::ratio(rho, rv), Coeff::ratio(ts, tt));
+    let update = BicgstabUpdate { alpha, p, omega, s, t, shadow, x, r, rr: &mut *rr, rho: &mut *rho_next };
+    be.bicgstab_update(Some(&*monitor), update)?;
+    be.observe(rr, Phase::Full, monitor)?;
+    be.require_nonzero(rho_next, Quantity::Rho, monitor)
 }

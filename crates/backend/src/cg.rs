@@ -107,11 +107,7 @@ pub trait CgSteps<T: Real>: Backend<T> {
     /// A device may delay the update of x until [`CgSteps::cg_direction`], which reads p anyway. That call must follow
     /// with the same p, x, r'z, p'q and monitor.
     fn cg_step(&self, on: CgStep<'_, Self::Vector, Self::Scalar>, monitor: &mut Self::Monitor) -> Result<()> {
-        let CgStep { rz, pq, p, q, x, r, rr } = on;
-        self.require_positive(pq, Quantity::Curvature, monitor)?;
-        let alpha = Coeff::ratio(rz, pq);
-        self.cg_update(Some(&*monitor), CgUpdate { alpha, p, q, x, r, rr: &mut *rr })?;
-        self.observe(rr, Phase::Full, monitor)
+        cg_step_in_parts(self, on, monitor)
     }
 
     /// The end of an iteration, gated by its monitor: if `checked`, stops unless the next r'z > 0; then p <- z + (next
@@ -148,4 +144,20 @@ pub trait CgSteps<T: Real>: Backend<T> {
         let _ = (a, count, on, monitor);
         Ok(false)
     }
+}
+
+/// The default body of [`CgSteps::cg_step`], for an override that does not serve every case.
+///
+/// # Errors
+/// Those of the operations.
+pub fn cg_step_in_parts<T: Real, B: CgSteps<T>>(
+    be: &B,
+    on: CgStep<'_, B::Vector, B::Scalar>,
+    monitor: &mut B::Monitor,
+) -> Result<()> {
+    let CgStep { rz, pq, p, q, x, r, rr } = on;
+    be.require_positive(pq, Quantity::Curvature, monitor)?;
+    let alpha = Coeff::ratio(rz, pq);
+    be.cg_update(Some(&*monitor), CgUpdate { alpha, p, q, x, r, rr: &mut *rr })?;
+    be.observe(rr, Phase::Full, monitor)
 }

@@ -19,9 +19,7 @@ pub(crate) mod wrap;
 use std::sync::{Arc, OnceLock};
 
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{
-    Backend, Coeff, Download, Error, Gate, Load, Order, Result, Spmm, Spmv, SpmvTransposed, UpdateValues,
-};
+use spandrel_backend::{Coeff, Download, Error, Gate, Load, Order, Result, Spmm, Spmv, SpmvTransposed, UpdateValues};
 use spandrel_formats::{Csr, Offset, Ordinal, Real};
 
 pub use self::choose::CsrKernel;
@@ -347,13 +345,9 @@ impl<T: Real> CudaCsr<T> {
         expect_len("spmv_dot", "x", x.len(), self.ncols)?;
         expect_len("spmv_dot", "y", y.len(), self.nrows)?;
         expect_len("spmv_dot", "w", w.len(), self.nrows)?;
-        if !self.kernel.stored() {
+        if !self.kernel.stored() || cuda.is_joined() {
             self.spmv("spmv_dot", cuda, gate, Coeff::one(), x, Coeff::zero(), y)?;
-            cuda.dot(gate, w, y, wy)?;
-            return match yy {
-                Some(yy) => cuda.dot(gate, y, y, yy),
-                None => Ok(()),
-            };
+            return cuda.dots(gate, w, y, wy, yy);
         }
         let product = ProductDot::new(cuda, (self.nrows, self.ncols), gate, x, y, w, wy, yy)?;
         let (row_ptr, col_idx, values) = (self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer());

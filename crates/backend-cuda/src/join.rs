@@ -1,0 +1,90 @@
+//! Sums over vectors that are parts of longer ones: the host completes them with the block results of other ranks.
+//!
+//! The kernels are those of whole vectors. They leave block results in the scratch memory of sums, and the sum of this
+//! device's elements beside it instead of in the scalar. The host reads the block results, together with the gate, and
+//! writes the root of all ranks to the scalar. Steps that check or observe such a sum run in parts.
+//!
+//! Cost of a sum: the kernel, one wait for a block result per 1024 elements, and a launch that writes the scalar.
+
+use std::cell::RefCell;
+use std::sync::Arc;
+
+use spandrel_backend::{Backend, Coeff, Error, Gate, Join, Result, Roots};
+use spandrel_formats::Real;
+
+use crate::device::gate_pointer;
+use crate::error::NAME;
+use crate::launch::BLOCK;
+use crate::{Cuda, Scalar, Vector};
+
+/// What completes the sums of a device at present.
+pub(crate) type Completion = RefCell<Option<Arc<dyn Roots>>>;
+
+/// Puts back what completed the sums before, also if work panics.
+struct Before<'c>(&'c Completion, Option<Arc<dyn Roots>>);
+
+impl Drop for Before<'_> {
+    fn drop(&mut self) {
+        *self.0.borrow_mut() = self.1.take();
+    }
+}
+
+impl Join for Cuda {
+    fn joined<R>(&self, roots: &Arc<dyn Roots>, work: impl FnOnce(&Self) -> R) -> R {
+        let _before = Before(self.completion(), self.completion().replace(Some(Arc::clone(roots))));
+        work(self)
+    }
+}
+
+impl Cuda {
+    /// Whether sums are completed with those of other ranks. A step that checks or observes a sum must then run in
+    /// parts.
+    pub(crate) fn is_joined(&self) -> bool {
+        self.completion().borrow().is_some()
+    }
+
+    /// Completes the sums over `n` elements of the kernel that was enqueued last, if that is left to the host. `root`
+    /// asks for the square roots. Blocks if so.
+    pub(crate) fn complete<T: Real, const K: usize>(
+        &self,
+        gate: Gate<'_, Self>,
+        n: usize,
+        root: bool,
+        out: [&mut Scalar<T>; K],
+    ) -> Result<()> {
+        let Some(roots) = self.completion().borrow().clone() else { return Ok(()) };
+        if self.is_capturing() {
+            let why = "a sum over several ranks passes through the host and cannot be recorded: run it step by step";
+            return Err(Error::Device { device: NAME, why: why.into() });
+        }
+        let blocks = n.div_ceil(BLOCK);
+        let results: [_; K] = self.block_results::<T, K>(n);
+        let landing = &mut *self.landing().borrow_mut();
+        // SAFETY: `blocks` results of each sum lie at these addresses of the scratch memory.
+        let fetched = unsafe { landing.fetch(self.stream(), gate_pointer(gate), &results, blocks * T::BYTES)? };
+        let Some(fetched) = fetched else { return Ok(()) };
+        let mut sums = [T::zero(); K];
+        if T::BYTES == size_of::<f32>() {
+            roots.roots_f32(bytemuck::cast_slice_mut(fetched), bytemuck::cast_slice_mut(&mut sums))?;
+        } else {
+            roots.roots_f64(bytemuck::cast_slice_mut(fetched), bytemuck::cast_slice_mut(&mut sums))?;
+        }
+        for (sum, out) in sums.into_iter().zip(out) {
+            self.assign(gate, Coeff::host(if root { sum.sqrt() } else { sum }), out)?;
+        }
+        Ok(())
+    }
+
+    /// The sums of a product with a joined device: wy <- w . y and, if asked for, yy <- y . y.
+    pub(crate) fn dots<T: Real>(
+        &self,
+        gate: Gate<'_, Self>,
+        w: &Vector<T>,
+        y: &Vector<T>,
+        wy: &mut Scalar<T>,
+        yy: Option<&mut Scalar<T>>,
+    ) -> Result<()> {
+        self.dot(gate, w, y, wy)?;
+        yy.map_or(Ok(()), |yy| self.dot(gate, y, y, yy))
+    }
+}
