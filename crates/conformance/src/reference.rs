@@ -81,7 +81,11 @@ pub fn stored<T: Real>(entries: impl Iterator<Item = (T, T)>) -> T {
 
 /// x . y in the documented tree.
 pub fn tree_dot<T: Real>(x: &[T], y: &[T]) -> T {
-    let mut sums = one_level(x.len(), |i, acc| x[i].mul_add(y[i], acc));
+    tree_sum(one_level(x.len(), |i, acc| x[i].mul_add(y[i], acc)))
+}
+
+/// The sum of block results in the documented tree.
+pub fn tree_sum<T: Real>(mut sums: Vec<T>) -> T {
     while sums.len() > 1 {
         let below = sums;
         sums = one_level(below.len(), |i, acc| acc + below[i]);

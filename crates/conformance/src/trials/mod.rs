@@ -19,6 +19,8 @@ pub(crate) mod exhausted;
 pub(crate) mod factorize;
 pub(crate) mod faults;
 pub(crate) mod formats;
+#[cfg(not(test))]
+pub(crate) mod joined;
 pub(crate) mod level1;
 pub(crate) mod made;
 pub(crate) mod monitor;
