@@ -106,6 +106,18 @@ fn none_such(number: usize, found: usize) -> Failure {
     Failure::new("usage", format!("there is no GPU {number}: {shown}; see `spandrel devices`"))
 }
 
+/// The numbers of the GPUs that can be used.
+///
+/// # Errors
+/// Kind `no_gpu` with the probe's reason.
+#[cfg(feature = "cuda")]
+pub(crate) fn gpus() -> Result<Vec<usize>> {
+    let no_gpu = |why: String| Failure::new("no_gpu", format!("no GPU: {why}; or solve on the CPU with --ranks K"));
+    spandrel::backend_cuda::first_usable().map_err(|why| no_gpu(why.to_string()))?;
+    let found = spandrel::backend_cuda::probe().map_err(|why| no_gpu(why.to_string()))?;
+    Ok(found.iter().filter(|info| info.check().is_ok()).map(|info| info.ordinal).collect())
+}
+
 /// Whether there is a GPU with that number.
 #[cfg(not(feature = "cuda"))]
 fn numbered(_: usize) -> Result<()> {

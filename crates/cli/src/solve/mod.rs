@@ -96,7 +96,7 @@ pub(crate) fn run(args: &SolveArgs) -> Result<bool> {
         return Err(Failure::new(
             "unsupported",
             format!(
-                "{within} is for several ranks; add --ranks K, or use a preconditioner of one device such as ic0 or ilu0"
+                "{within} is for several ranks; add --ranks K or --gpus K, or use a preconditioner of one device such as ic0 or ilu0"
             ),
         ));
     }

@@ -1,4 +1,5 @@
-//! `spandrel solve --ranks K`, and under mpirun: each rank reads or generates its own rows, and rank 0 reports.
+//! `spandrel solve --ranks K` and `--gpus K`, and under mpirun: each rank reads or generates its own rows, and rank 0
+//! reports.
 //!
 //! Cost: each rank holds its rows once in a format of the solve, and twice while they are loaded. Rank 0 also holds x.
 
@@ -8,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use spandrel::distributed::{Communicator, Distributed, Failure as Ended, TIME_LIMIT, Threads};
 use spandrel::distributed::{generate_rows, read_rows};
-use spandrel::ranks::{Planned, Solution};
+use spandrel::ranks::{Planned, RankBackend, Solution};
 use spandrel::solver::Element;
 use spandrel::solvers::Status;
 use spandrel::{Cpu, Method};
@@ -26,8 +27,10 @@ use crate::{USAGE, input, output};
 /// Where the ranks of a solve are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Ranks {
-    /// So many threads of this process.
+    /// So many threads of this process, which share the CPU.
     Threads(usize),
+    /// So many threads of this process, each with a GPU.
+    Gpus(usize),
     /// The processes that mpirun has started.
     #[cfg_attr(not(all(unix, feature = "mpi")), allow(dead_code))]
     Processes,
@@ -47,25 +50,36 @@ fn told(names: &[&str]) -> Option<usize> {
 
 /// Whether this is a process of mpirun that is not the first, so that it writes nothing.
 pub(super) fn follows(args: &SolveArgs) -> bool {
-    cfg!(all(unix, feature = "mpi")) && args.ranks.is_none() && told(&NUMBERS).is_some_and(|number| number > 0)
+    let on_threads = args.ranks.is_some() || args.gpus.is_some();
+    cfg!(all(unix, feature = "mpi")) && !on_threads && told(&NUMBERS).is_some_and(|number| number > 0)
 }
 
 /// The ranks that the command line or mpirun asks for.
 ///
 /// # Errors
-/// Kind `usage` for ranks of both kinds, and `--rank-wait` without ranks; kind `unsupported` if mpirun has started
+/// Kind `usage` for ranks of several kinds, and `--rank-wait` without ranks; kind `unsupported` if mpirun has started
 /// several processes of a build without MPI.
 pub(super) fn wanted(args: &SolveArgs) -> Result<Option<Ranks>> {
     let processes = told(&SIZES);
-    match (args.ranks, processes) {
-        (Some(_), Some(processes)) if processes > 1 => Err(Failure::new(
+    let here = match (args.ranks, args.gpus) {
+        (Some(_), Some(gpus)) => {
+            let ranks = input::counted(gpus, "rank");
+            let why = format!("--gpus {gpus} solves on {ranks}, each on a GPU, and --ranks on the CPU; leave one out");
+            return Err(Failure::new(USAGE, why));
+        }
+        (Some(ranks), None) => Some(("--ranks", Ranks::Threads(ranks))),
+        (None, Some(gpus)) => Some(("--gpus", Ranks::Gpus(gpus))),
+        (None, None) => None,
+    };
+    match (here, processes) {
+        (Some((option, _)), Some(processes)) if processes > 1 => Err(Failure::new(
             USAGE,
             format!(
-                "mpirun has started {}, which are the ranks; leave --ranks out",
+                "mpirun has started {}, which are the ranks; leave {option} out",
                 input::counted(processes, "process")
             ),
         )),
-        (Some(ranks), _) => Ok(Some(Ranks::Threads(ranks))),
+        (Some((_, ranks)), _) => Ok(Some(ranks)),
         (None, Some(_)) if cfg!(all(unix, feature = "mpi")) => Ok(Some(Ranks::Processes)),
         (None, Some(processes)) if processes > 1 => Err(Failure::new(
             "unsupported",
@@ -74,7 +88,7 @@ pub(super) fn wanted(args: &SolveArgs) -> Result<Option<Ranks>> {
             ),
         )),
         (None, _) if args.rank_wait.is_some() => {
-            Err(Failure::new(USAGE, "--rank-wait is for several ranks; leave it out, or add --ranks K"))
+            Err(Failure::new(USAGE, "--rank-wait is for several ranks; leave it out, or add --ranks K or --gpus K"))
         }
         (None, _) => Ok(None),
     }
@@ -85,16 +99,21 @@ pub(super) fn wanted(args: &SolveArgs) -> Result<Option<Ranks>> {
 /// # Errors
 /// As [`super::run`]; kind `rank` if a rank has failed.
 pub(super) fn run(ranks: Ranks, args: &SolveArgs, targets: &Targets, begin: Instant) -> Result<bool> {
-    check(args)?;
+    check(ranks, args)?;
     let limit = args.rank_wait.unwrap_or(TIME_LIMIT);
     match ranks {
-        Ranks::Threads(ranks) => on_threads(ranks, limit, args, targets, begin),
+        Ranks::Threads(ranks) => {
+            let threads = (rayon::current_num_threads() / ranks).max(1);
+            let job = Job { args, targets, begin, threads, listens: true, alone: false };
+            on_threads(ranks, limit, job, |_| Cpu::with_threads(threads))
+        }
+        Ranks::Gpus(ranks) => on_gpus(ranks, limit, args, targets, begin),
         Ranks::Processes => on_processes(limit, args, targets, begin),
     }
 }
 
-/// Refuses what only a solve in one place can read.
-fn check(args: &SolveArgs) -> Result<()> {
+/// Refuses what only a solve in one place can read, and devices that are not those of the ranks.
+fn check(ranks: Ranks, args: &SolveArgs) -> Result<()> {
     let is_stdin = |path: Option<&Path>| path == Some(Path::new(output::DASH));
     for (name, path) in
         [("MATRIX", input::file(&args.matrix)), ("--rhs", problem::rhs_file(args)), ("--x0", args.x0.as_deref())]
@@ -104,14 +123,27 @@ fn check(args: &SolveArgs) -> Result<()> {
             return Err(Failure::new("unsupported", why));
         }
     }
-    if args.backend == BackendName::Cuda || args.device.is_some() {
-        let why = "ranks run on the CPU so far; leave --backend cuda and --device out, or solve without ranks";
-        return Err(Failure::new("unsupported", why));
+    match ranks {
+        Ranks::Gpus(gpus) if args.backend == BackendName::Cpu => {
+            let why =
+                format!("--gpus {gpus} solves on GPUs, and --backend cpu leaves them alone: leave one of the two out");
+            Err(Failure::new(USAGE, why))
+        }
+        Ranks::Gpus(gpus) if args.device.is_some() => {
+            let why =
+                format!("--gpus {gpus} takes the GPUs in their order; leave --device out, or solve without ranks");
+            Err(Failure::new(USAGE, why))
+        }
+        Ranks::Threads(_) | Ranks::Processes if args.backend == BackendName::Cuda || args.device.is_some() => {
+            let why = "ranks run on the CPU unless --gpus K asks for GPUs; leave --backend cuda and --device out, or use --gpus K instead of --ranks K";
+            Err(Failure::new("unsupported", why))
+        }
+        Ranks::Gpus(_) | Ranks::Threads(_) | Ranks::Processes => Ok(()),
     }
-    Ok(())
 }
 
 /// One rank's part of a solve.
+#[derive(Clone, Copy)]
 struct Job<'a> {
     args: &'a SolveArgs,
     targets: &'a Targets,
@@ -124,12 +156,16 @@ struct Job<'a> {
     alone: bool,
 }
 
-/// Runs on threads of this process.
-fn on_threads(ranks: usize, limit: Duration, args: &SolveArgs, targets: &Targets, begin: Instant) -> Result<bool> {
-    let threads = (rayon::current_num_threads() / ranks).max(1);
+/// Runs on threads of this process. Each opens its own device, which has the number of its rank.
+fn on_threads<B: RankBackend<f64> + RankBackend<f32>>(
+    ranks: usize,
+    limit: Duration,
+    job: Job<'_>,
+    open: impl Fn(usize) -> spandrel::backend::Result<B> + Sync,
+) -> Result<bool> {
     let ended = Threads::run_within(ranks, limit, |team| {
-        let listens = team.rank() == 0;
-        Job { args, targets, begin, threads, listens, alone: false }.run(team)
+        let rank = team.rank();
+        Job { listens: rank == 0, ..job }.run(open(rank)?, team)
     });
     let mut failures = Vec::new();
     let mut solved = true;
@@ -145,6 +181,21 @@ fn on_threads(ranks: usize, limit: Duration, args: &SolveArgs, targets: &Targets
     if failures.is_empty() { Ok(solved) } else { Err(failures.swap_remove(reason)) }
 }
 
+/// Runs on threads of this process, each with a GPU. Ranks share GPUs if there are fewer.
+#[cfg(feature = "cuda")]
+fn on_gpus(ranks: usize, limit: Duration, args: &SolveArgs, targets: &Targets, begin: Instant) -> Result<bool> {
+    let gpus = crate::backend::gpus()?;
+    let job = Job { args, targets, begin, threads: 1, listens: true, alone: false };
+    // Rows of any lengths are summed as on the CPU, so that x does not depend on where a rank's rows begin.
+    on_threads(ranks, limit, job, |rank| Ok(spandrel::Cuda::on(gpus[rank % gpus.len()])?.with_reproducible(true)))
+}
+
+#[cfg(not(feature = "cuda"))]
+fn on_gpus(ranks: usize, _: Duration, _: &SolveArgs, _: &Targets, _: Instant) -> Result<bool> {
+    let why = format!("{}; build with it, or solve on the CPU with --ranks {ranks}", crate::backend::NO_CUDA);
+    Err(Failure::new("unsupported", why))
+}
+
 /// Runs on the processes that mpirun has started, of which this is one.
 #[cfg(all(unix, feature = "mpi"))]
 fn on_processes(limit: Duration, args: &SolveArgs, targets: &Targets, begin: Instant) -> Result<bool> {
@@ -157,7 +208,7 @@ fn on_processes(limit: Duration, args: &SolveArgs, targets: &Targets, begin: Ins
     if team.rank() > 0 {
         progress::set_quiet(true);
     }
-    Job { args, targets, begin, threads, listens: true, alone: true }.run(team)
+    Job { args, targets, begin, threads, listens: true, alone: true }.run(Cpu::with_threads(threads)?, team)
 }
 
 #[cfg(not(all(unix, feature = "mpi")))]
@@ -166,16 +217,18 @@ fn on_processes(_: Duration, _: &SolveArgs, _: &Targets, _: Instant) -> Result<b
 }
 
 impl Job<'_> {
-    fn run<C: Communicator>(self, team: C) -> Result<bool> {
+    fn run<B: RankBackend<f64> + RankBackend<f32>, C: Communicator>(self, device: B, team: C) -> Result<bool> {
         match self.args.precision {
-            SolvePrecision::F32 => self.solve::<f32, C>(team),
-            SolvePrecision::F64 | SolvePrecision::Mixed | SolvePrecision::Refined => self.solve::<f64, C>(team),
+            SolvePrecision::F32 => self.solve::<f32, B, C>(device, team),
+            SolvePrecision::F64 | SolvePrecision::Mixed | SolvePrecision::Refined => {
+                self.solve::<f64, B, C>(device, team)
+            }
         }
     }
 
-    fn solve<T: Element, C: Communicator>(&self, team: C) -> Result<bool> {
-        let be = Distributed::new(Cpu::with_threads(self.threads)?, team);
-        let ended = self.solve_on::<T, C>(&be);
+    fn solve<T: Element, B: RankBackend<T>, C: Communicator>(&self, device: B, team: C) -> Result<bool> {
+        let be = Distributed::new(device, team);
+        let ended = self.solve_on::<T, B, C>(&be);
         match ended {
             // While this process is part of the team: mpirun may end it once another has left.
             Err(failure) if self.alone => {
@@ -191,7 +244,7 @@ impl Job<'_> {
         }
     }
 
-    fn solve_on<T: Element, C: Communicator>(&self, be: &Distributed<Cpu, C>) -> Result<bool> {
+    fn solve_on<T: Element, B: RankBackend<T>, C: Communicator>(&self, be: &Distributed<B, C>) -> Result<bool> {
         let (args, leads) = (self.args, be.rank() == 0);
         let mut seconds = Seconds { open: self.begin.elapsed().as_secs_f64(), ..Seconds::default() };
         let start = Instant::now();

@@ -17,6 +17,8 @@ use crate::memory;
 
 /// Why a solve on ranks runs where it does.
 const RANKS_WHY: &str = "ranks run on the CPU";
+/// The same for ranks on GPUs.
+const GPUS_WHY: &str = "ranks run on GPUs, as asked for";
 
 /// The JSON object. Non-finite numbers become `null`.
 #[derive(Debug, Serialize)]
@@ -368,7 +370,7 @@ impl<'a> Report<'a> {
             precond_fallback: None,
             attempts: Vec::new(),
             why: Why {
-                backend: RANKS_WHY,
+                backend: if args.gpus.is_some() { GPUS_WHY } else { RANKS_WHY },
                 solver: &plan.method_why,
                 precond: &plan.preconditioner_why,
                 format: &plan.format_why,

@@ -157,6 +157,74 @@ fn reproducible_is_the_same_x_on_cpu_and_gpu() {
     }
 }
 
+/// One GPU is enough: ranks share it.
+#[test]
+fn gpus_have_the_bits_of_ranks_on_the_cpu() {
+    if !usable() {
+        return;
+    }
+    let folder = Folder::new();
+    let file = folder.name("a.mtx");
+    assert!(run(&["generate", "convdiff2d:60x50,peclet=3", &file]).status.success());
+    let cases: [(&str, &[&str]); 12] = [
+        ("poisson3d:30", &["--solver", "cg", "--precond", "jacobi"]),
+        ("poisson3d:30", &["--solver", "cg", "--precond", "none", "--rhs", "random", "--seed", "7"]),
+        ("poisson3d:30", &["--solver", "cg", "--precond", "jacobi", "--precision", "f32"]),
+        ("electrostatic:n=4000", &["--solver", "cg", "--precond", "chebyshev=3", "--rhs", "from-solution"]),
+        ("poisson2d:9", &["--solver", "cg", "--precond", "jacobi"]),
+        ("convdiff3d:24,peclet=3", &["--solver", "bicgstab", "--precond", "jacobi"]),
+        (&file, &["--solver", "bicgstab", "--precond", "none", "--rhs", "from-solution", "--precision", "f32"]),
+        ("powerlaw:n=5000", &["--solver", "bicgstab", "--precond", "jacobi", "--max-iters", "40"]),
+        (&file, &["--solver", "gmres", "--precond", "jacobi", "--restart", "20"]),
+        ("convdiff3d:24,peclet=3", &["--solver", "gmres", "--precond", "jacobi"]),
+        ("poisson3d:30", &["--solver", "gmres", "--precond", "none", "--max-iters", "40"]),
+        // More than 1024 blocks, so that the tree has three levels.
+        ("poisson2d:1100", &["--solver", "cg", "--precond", "jacobi", "--max-iters", "20"]),
+    ];
+    for (matrix, options) in cases {
+        let solved = |on: [&str; 2]| {
+            let out = folder.name("x.mtx");
+            let (code, object) = run_with_gpu(&[&["solve", matrix, "--out", &out], options, &on[..]].concat());
+            assert!([0, 3].contains(&code), "{matrix} {options:?} {on:?}: {object}");
+            let fields = ["status", "iterations", "history", "true_residual", "solver", "precond"];
+            (fields.map(|field| object[field].clone()), std::fs::read(&out).unwrap(), object)
+        };
+        let (fields, x, ranks) = solved(["--ranks", "2"]);
+        for gpus in ["1", "2", "3"] {
+            let (found, other, object) = solved(["--gpus", gpus]);
+            assert!(x == other, "{matrix} {options:?}: x differs on {gpus} GPUs");
+            assert_eq!(found, fields, "{matrix} {options:?} on {gpus} GPUs");
+            assert_eq!(
+                (&object["backend"], object["ranks"].as_array().map(Vec::len)),
+                (&"cuda".into(), gpus.parse().ok())
+            );
+            if gpus == "2" {
+                assert_eq!(object["ranks"][0]["messages"], ranks["ranks"][0]["messages"], "{matrix} {options:?}");
+            }
+        }
+    }
+}
+
+/// Preconditioners of the rows of one rank, which the GPU of that rank makes and applies.
+#[test]
+fn gpus_precondition_by_blocks() {
+    if !usable() {
+        return;
+    }
+    for (matrix, precond) in [
+        ("poisson2d:60", "blockwise=ic0"),
+        ("poisson2d:60", "schwarz=ic0,overlap=2"),
+        ("poisson2d:60", "blockwise=amg"),
+        ("convdiff2d:60,peclet=3", "schwarz=ilu0,overlap=1"),
+    ] {
+        for gpus in ["1", "2"] {
+            let (code, object) = run_with_gpu(&["solve", matrix, "--precond", precond, "--gpus", gpus]);
+            assert_eq!((code, &object["status"]), (0, &"converged".into()), "{precond} on {gpus}: {object}");
+            assert!(object["true_residual"].as_f64().unwrap() <= 1e-8, "{object}");
+        }
+    }
+}
+
 #[test]
 fn every_format_is_right_on_the_gpu() {
     if !usable() {

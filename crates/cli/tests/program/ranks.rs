@@ -143,7 +143,21 @@ fn what_cannot_run_on_ranks_is_refused_with_what_to_use() {
         assert_eq!((found, &report["error"]["kind"]), (code, &kind.into()), "{args:?}: {report}");
         assert!(message.contains(said), "{args:?}: {message}");
     }
-    for bad in [&["--ranks", "0"][..], &["--ranks", "5000"], &["--ranks", "2", "--rank-wait", "0"]] {
+    for (other, said) in [
+        (&["--ranks", "2"][..], "leave one out"),
+        (&["--device", "0"], "leave --device out"),
+        (&["--backend", "cpu"], "leave one of the two out"),
+    ] {
+        let (code, report) = run_json(&[&["solve", "poisson2d:4", "--gpus", "2"], other].concat());
+        assert_eq!((code, &report["error"]["kind"]), (2, &"usage".into()), "{other:?}: {report}");
+        assert!(report["error"]["message"].as_str().unwrap().contains(said), "{other:?}: {report}");
+    }
+    // These tests hide the GPUs of the machine.
+    let (code, report) = run_json(&["solve", "poisson2d:4", "--gpus", "2"]);
+    let kind = if cfg!(feature = "cuda") { "no_gpu" } else { "unsupported" };
+    assert_eq!((code, &report["error"]["kind"]), (1, &kind.into()), "{report}");
+    assert!(report["error"]["message"].as_str().unwrap().contains("on the CPU with --ranks"), "{report}");
+    for bad in [&["--gpus", "0"][..], &["--ranks", "0"], &["--ranks", "5000"], &["--ranks", "2", "--rank-wait", "0"]] {
         assert_eq!(run(&[&["solve", "poisson2d:4"], bad].concat()).status.code(), Some(2), "{bad:?}");
     }
 }
