@@ -11,12 +11,13 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use spandrel_backend::{Backend, Coeff, Entries, Gate, Load, Mat, Result, Spmv};
+use spandrel_backend::{Backend, Coeff, Download, Entries, Gate, Load, Mat, Result, Spmv};
 use spandrel_formats::index::{Offset, Ordinal};
 use spandrel_formats::{Csr, Error, Real};
 
 use crate::communicator::Communicator;
 use crate::exchange::Exchange;
+use crate::matrix::HostBoundary;
 use crate::partition::Partition;
 use crate::rows::{Column, Rows};
 use crate::team::Team;
@@ -71,7 +72,8 @@ impl<T: Real> Boundary<T> {
 /// The boundary of a rank on its device.
 pub(crate) struct Halo<T: Real, B: Load<Csr<T>> + Entries<T>> {
     rows: B::Places,
-    len: usize,
+    /// The same on the host.
+    numbers: Vec<Ordinal>,
     matrix: Mat<B, Csr<T>>,
     exchange: Exchange<T, B>,
     work: Mutex<Work<B::Vector>>,
@@ -87,7 +89,7 @@ impl<T: Real, B: Load<Csr<T>> + Entries<T>> fmt::Debug for Halo<T, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let [sends, receives] = self.exchange.neighbours();
         f.debug_struct("Halo")
-            .field("rows", &self.len)
+            .field("rows", &self.numbers.len())
             .field("sends", &sends)
             .field("receives", &receives)
             .finish_non_exhaustive()
@@ -107,7 +109,7 @@ impl<T: Real, B: Spmv<Csr<T>> + Entries<T>> Halo<T, B> {
         let exchange = Exchange::new(be, team, columns, &needed)?;
         let work = Work { x: be.zeros(needed.len())?, y: be.zeros(rows.len())? };
         let matrix = Mat::load(be, Arc::new(matrix))?;
-        Ok(Self { rows: be.places(own, &rows)?, len: rows.len(), matrix, exchange, work: Mutex::new(work) })
+        Ok(Self { rows: be.places(own, &rows)?, numbers: rows, matrix, exchange, work: Mutex::new(work) })
     }
 
     /// Entries of x that come from other ranks.
@@ -117,7 +119,22 @@ impl<T: Real, B: Spmv<Csr<T>> + Entries<T>> Halo<T, B> {
 
     /// Number of boundary rows.
     pub(crate) fn len(&self) -> usize {
-        self.len
+        self.numbers.len()
+    }
+
+    /// Copies the boundary rows to the host, and the x that they are multiplied with. Waits for the other ranks.
+    pub(crate) fn on_host<C: Communicator>(
+        &self,
+        be: &B,
+        team: &Team<C>,
+        x: &<B as Backend<T>>::Vector,
+    ) -> Result<HostBoundary<T>>
+    where
+        B: Download<Csr<T>>,
+    {
+        let work = &mut *self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        self.exchange.gather(be, team, None, x, &mut work.x)?;
+        Ok(HostBoundary { rows: self.numbers.clone(), matrix: self.matrix.download(be)?, x: be.download(&work.x)? })
     }
 
     /// Bytes of the boundary matrix.

@@ -40,7 +40,7 @@ pub use blockwise::Blockwise;
 pub use communicator::{Communicator, TIME_LIMIT};
 pub use device::{Distributed, Vector};
 pub use layout::Layout;
-pub use matrix::{DistributedMat, Local};
+pub use matrix::{DistributedMat, HostBoundary, HostRows, Local};
 pub use partition::{BLOCK, Partition};
 pub use read::{cut_rows, generate_rows, read_rows};
 pub use rows::{Column, Rows, rows_of};

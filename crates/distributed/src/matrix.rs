@@ -5,8 +5,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Backend, Coeff, Entries, Error, Gate, Join, Load, Mat, Operator, Result, Spmv};
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_backend::{Backend, Coeff, Download, Entries, Error, Gate, Join, Load, Mat, Operator, Result, Spmv};
+use spandrel_formats::{Csr, Format, Ordinal, Real};
 
 use crate::communicator::Communicator;
 use crate::device::{Distributed, Vector};
@@ -168,6 +168,45 @@ impl<F: Format, B: Local<F::Value> + Spmv<F>> DistributedMat<B, F> {
     /// Bytes of the arrays of this rank.
     pub fn storage(&self) -> u64 {
         self.own.storage() + self.halo.as_ref().map_or(0, Halo::storage)
+    }
+}
+
+/// The rows of a rank on the host, for computing with them apart.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct HostRows<T> {
+    /// The own block: columns count from the first own one. Boundary rows may lack entries.
+    pub own: Csr<T>,
+    /// The own entries of x.
+    pub x: Vec<T>,
+    /// The rows that need entries of x from other ranks; `None` if there is only one rank.
+    pub boundary: Option<HostBoundary<T>>,
+}
+
+/// The boundary rows of a rank on the host.
+#[derive(Debug)]
+#[non_exhaustive]
+pub struct HostBoundary<T> {
+    /// Their numbers among the rank's rows.
+    pub rows: Vec<Ordinal>,
+    /// Their entries. A column stands for each that one of them has.
+    pub matrix: Csr<T>,
+    /// The x that the matrix is multiplied with.
+    pub x: Vec<T>,
+}
+
+impl<T: Real, B: Local<T> + Download<Csr<T>>> DistributedMat<B, Csr<T>> {
+    /// Copies the rows of this rank to the host, and the entries of x that they need. Waits for the other ranks.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for an x of another length; [`Error::Rank`]; those of the device.
+    pub fn on_host<C: Communicator>(&self, be: &Distributed<B, C>, x: &Vector<T, B>) -> Result<HostRows<T>> {
+        be.told(expect_len("rows on the host", "x", x.layout.len(), self.columns.len()))?;
+        let copied = || {
+            let boundary = self.halo.as_ref().map(|halo| halo.on_host(be.device(), be.team(), &x.part)).transpose()?;
+            Ok(HostRows { own: self.own.download(be.device())?, x: be.device().download(&x.part)?, boundary })
+        };
+        be.told(copied())
     }
 }
 

@@ -122,6 +122,12 @@ impl ResidualRounding {
         Self { nrows: a.nrows(), terms, magnitude: rows.sqrt() * columns.sqrt() }
     }
 
+    /// As [`ResidualRounding::of`], for a matrix of which only these numbers are known: its rows, the entries of the
+    /// longest row, and a bound of the 2-norm of |A|.
+    pub fn with(nrows: usize, terms: usize, magnitude: f64) -> Self {
+        Self { nrows, terms, magnitude }
+    }
+
     /// Whether a computed ||b - A x|| / ||b|| proves that the true one is at most `target`, with x and b of which
     /// ||x|| / ||b|| is given. Norms and residual are computed in `T`. A value that is not finite proves nothing.
     pub fn proves<T: Real>(&self, residual: f64, x_over_b: f64, target: f64) -> bool {
@@ -166,7 +172,9 @@ pub fn true_residual<T: Real>(csr: &Csr<T>, b: &[T], x: &[T]) -> f64 {
 /// b - A x, computed as if in twice the digits of f64 and rounded once. So the huge x of a nearly singular matrix
 /// cannot hide a residual in the rounding of its evaluation (Ogita, Rump & Oishi 2005, Accurate sum and dot product:
 /// Dot2).
-pub(crate) fn residual<T: Real>(csr: &Csr<T>, b: &[T], x: &[T]) -> Vec<f64> {
+///
+/// The sizes must fit; missing elements count as zero.
+pub fn residual<T: Real>(csr: &Csr<T>, b: &[T], x: &[T]) -> Vec<f64> {
     b.iter().enumerate().map(|(i, b)| in_row(csr, i, b.as_f64(), x)).collect()
 }
 

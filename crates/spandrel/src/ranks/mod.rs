@@ -33,6 +33,7 @@
 
 mod made;
 mod plan;
+mod truth;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -166,6 +167,7 @@ impl<T: Element> Planned<T> {
             }
         }
         lap.add_to(&mut times.setup);
+        let rounding = truth::rounding(be, &rows, (n, plan.symmetric))?;
         let a = &DistributedMat::<B, Csr<T>>::from_rows(be, rows)?;
         let b = be.upload(b)?;
         let mut x = match x0 {
@@ -191,7 +193,7 @@ impl<T: Element> Planned<T> {
         let m = &m;
         let (method, options) = (plan.method, plan.options());
         let watch = &mut |progress: Progress| watch(method, progress);
-        let outcome = match method {
+        let mut outcome = match method {
             Method::Cg => Cg::new(be, n)?.solve_watched(be, a, m, &b, &mut x, &options, watch)?,
             Method::BiCgStab => BiCgStab::new(be, n)?.solve_watched(be, a, m, &b, &mut x, &options, watch)?,
             Method::Gmres => {
@@ -200,8 +202,9 @@ impl<T: Element> Planned<T> {
             }
             Method::Direct => return Err(plan::no_direct()),
         };
-        lap.add_to(&mut times.solve);
         let after = sent(be);
+        truth::examine(be, a, (&b, &x), &rounding, &mut outcome)?;
+        lap.add_to(&mut times.solve);
         let mine = [
             layout.rows().start,
             layout.own() as u64,

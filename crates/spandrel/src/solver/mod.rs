@@ -37,7 +37,7 @@ mod rival;
 mod settings;
 mod solution;
 mod supply;
-mod truth;
+pub(crate) mod truth;
 mod words;
 
 use std::ops::ControlFlow;

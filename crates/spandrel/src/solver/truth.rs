@@ -7,7 +7,7 @@
 use std::sync::Arc;
 
 use spandrel_backend::Backend;
-use spandrel_formats::Csr;
+use spandrel_formats::{Csr, Real};
 use spandrel_solvers::accuracy::true_residual;
 use spandrel_solvers::{Outcome, ResidualRounding, Result, Status};
 
@@ -46,7 +46,7 @@ impl<T: Element> Truth<T> {
         (b, x): (&Vector<T, B>, &Vector<T, B>),
         outcome: &mut Outcome,
     ) -> Result<bool> {
-        if !outcome.status.is_converged() || outcome.target == 0.0 && outcome.true_residual == 0.0 {
+        if !is_claim(outcome) {
             return Ok(false);
         }
         if self.is_old
@@ -61,19 +61,32 @@ impl<T: Element> Truth<T> {
             Backend::<T>::norm2(device, None, v, norm)?;
         }
         let norms: Vec<f64> = Backend::<T>::download_scalars(device, &norms)?.into_iter().map(|v| v.as_f64()).collect();
-        // Outside this range squares are lost, and with them the norm.
-        let largest = if T::BYTES == 4 { 2f64.powi(40) } else { 2f64.powi(400) };
-        let is_known = norms.iter().all(|norm| (1.0 / largest..largest).contains(norm));
-        if is_known && rounding.proves::<T>(outcome.true_residual, norms[0] / norms[1], outcome.target) {
+        if are_known::<T>(&norms) && rounding.proves::<T>(outcome.true_residual, norms[0] / norms[1], outcome.target) {
             return Ok(false);
         }
         let (b, x) = (Backend::<T>::download(device, b)?, Backend::<T>::download(device, x)?);
-        outcome.true_residual = true_residual(&**a, &b, &x);
-        let is_denied = outcome.true_residual.is_nan() || outcome.true_residual > outcome.target;
-        if is_denied {
-            outcome.status = if outcome.true_residual.is_finite() { Status::Stagnated } else { Status::NotFinite };
-            outcome.note = Some("the terms of A x cancel, and the iteration saw only the rounding of its residual");
-        }
-        Ok(is_denied)
+        Ok(judge(true_residual(&**a, &b, &x), outcome))
     }
+}
+
+/// Whether an outcome claims a convergence that may not be true. x = 0 for b = 0 is exact.
+pub(crate) fn is_claim(outcome: &Outcome) -> bool {
+    outcome.status.is_converged() && !(outcome.target == 0.0 && outcome.true_residual == 0.0)
+}
+
+/// Whether no square of these norms has left the range of `T`.
+pub(crate) fn are_known<T: Real>(norms: &[f64]) -> bool {
+    let largest = if T::BYTES == 4 { 2f64.powi(40) } else { 2f64.powi(400) };
+    norms.iter().all(|norm| (1.0 / largest..largest).contains(norm))
+}
+
+/// Gives the outcome its true residual. Denies the convergence if that misses the goal, and returns whether it did.
+pub(crate) fn judge(true_residual: f64, outcome: &mut Outcome) -> bool {
+    outcome.true_residual = true_residual;
+    let is_denied = true_residual.is_nan() || true_residual > outcome.target;
+    if is_denied {
+        outcome.status = if true_residual.is_finite() { Status::Stagnated } else { Status::NotFinite };
+        outcome.note = Some("the terms of A x cancel, and the iteration saw only the rounding of its residual");
+    }
+    is_denied
 }

@@ -1,0 +1,116 @@
+//! Whether an iteration on several ranks has truly converged, as `solver/truth.rs` decides it for one device.
+//!
+//! Each rank computes the residual of its own rows in twice the digits if the bound of the rounding leaves the matter
+//! open. What they decide is the same for any number of ranks.
+
+use spandrel_backend::Backend;
+use spandrel_distributed::{Communicator, Distributed, DistributedMat, HostBoundary, HostRows, Rows, Vector};
+use spandrel_formats::Csr;
+use spandrel_solvers::accuracy::residual;
+use spandrel_solvers::{Outcome, ResidualRounding, Result};
+
+use super::RankBackend;
+use crate::solver::Element;
+use crate::solver::truth::{are_known, is_claim, judge};
+
+/// The bound for the residuals of a matrix whose rows lie on the ranks. Waits for the other ranks.
+pub(super) fn rounding<T: Element, B: RankBackend<T>, C: Communicator>(
+    be: &Distributed<B, C>,
+    rows: &Rows<T>,
+    (nrows, is_symmetric): (usize, bool),
+) -> Result<ResidualRounding> {
+    let (mut terms, mut most, mut squares) = (0, 0.0f64, 0.0);
+    for i in 0..rows.len() {
+        let values = rows.row(i).1;
+        let sum: f64 = values.iter().map(|v| v.as_f64().abs()).sum();
+        squares += values.iter().map(|v| v.as_f64() * v.as_f64()).sum::<f64>();
+        (terms, most) = (values.len().max(terms), most.max(sum));
+    }
+    let all = be.everywhere(&[terms as u64, most.to_bits(), f64::to_bits(squares)])?;
+    let terms = all.iter().map(|of| of[0]).max().unwrap_or_default() as usize;
+    let most = all.iter().map(|of| f64::from_bits(of[1])).fold(0.0, f64::max);
+    // The Frobenius norm of a matrix whose columns are not known.
+    let frobenius = all.iter().map(|of| f64::from_bits(of[2])).sum::<f64>().sqrt();
+    Ok(ResidualRounding::with(nrows, terms, if is_symmetric { most } else { frobenius }))
+}
+
+/// Denies a claim of convergence that is not true. Waits for the other ranks.
+pub(super) fn examine<T: Element, B: RankBackend<T>, C: Communicator>(
+    be: &Distributed<B, C>,
+    a: &DistributedMat<B, Csr<T>>,
+    (b, x): (&Vector<T, B>, &Vector<T, B>),
+    rounding: &ResidualRounding,
+    outcome: &mut Outcome,
+) -> Result<()> {
+    if !is_claim(outcome) {
+        return Ok(());
+    }
+    let norm = |v: &Vector<T, B>| -> Result<f64> {
+        let mut norm = Backend::<T>::scalar(be, T::zero())?;
+        be.norm2(None, v, &mut norm)?;
+        Ok(Backend::<T>::download_scalar(be, &norm)?.as_f64())
+    };
+    let norms = [norm(x)?, norm(b)?];
+    if are_known::<T>(&norms) && rounding.proves::<T>(outcome.true_residual, norms[0] / norms[1], outcome.target) {
+        return Ok(());
+    }
+    let HostRows { own, x, boundary, .. } = a.on_host(be, x)?;
+    let b = be.download(b)?;
+    let mut r = residual(&own, &b, &x);
+    if let Some(HostBoundary { rows, matrix, x, .. }) = boundary {
+        let b: Vec<T> = rows.iter().map(|&row| b[row as usize]).collect();
+        rows.iter().zip(residual(&matrix, &b, &x)).for_each(|(&row, found)| r[row as usize] = found);
+    }
+    // In units of the largest element of b, no square of an acceptable residual leaves the range.
+    let largest = b.iter().fold(0.0f64, |largest, b| largest.max(b.as_f64().abs()));
+    let unit = be.everywhere(&[largest.to_bits()])?.iter().map(|of| f64::from_bits(of[0])).fold(0.0, f64::max);
+    let in_units = |v: &mut dyn Iterator<Item = f64>| -> Vec<T> { v.map(|v| T::from_f64(v / unit)).collect() };
+    let (r, b) = (in_units(&mut r.into_iter()), in_units(&mut b.iter().map(|b| b.as_f64())));
+    judge(norm(&be.upload(&r)?)? / norm(&be.upload(&b)?)?, outcome);
+    Ok(())
+}
+
+#[cfg(all(test, feature = "cpu"))]
+mod tests {
+    use spandrel_distributed::{Partition, Threads, rows_of};
+    use spandrel_solvers::{Method, Precond, Status};
+
+    use super::super::Planned;
+    use super::*;
+    use crate::solver::Settings;
+    use crate::{Cpu, Error};
+
+    #[test]
+    fn a_convergence_that_is_only_rounding_is_denied_on_any_number_of_ranks() {
+        // Equations i of each third: x + y + z = 0, x + z = 0, y = 1. In f64 2^60 + 1 - 2^60 is 0.
+        let third = 1024;
+        let n = 3 * third;
+        let (one, huge) = (|row, column| (row, column, 1.0), 2f64.powi(60));
+        let entries = (0..third).flat_map(|i| {
+            let (j, k) = (i + third, i + 2 * third);
+            [one(i, i), one(i, j), one(i, k), one(j, i), one(j, k), one(k, j)]
+        });
+        let a = Csr::from_triplets(n, n, entries).unwrap();
+        let of_third = |values: [f64; 3]| -> Vec<f64> { (0..n).map(|i| values[i / third]).collect() };
+        let (b, x0) = (of_third([0.0, 0.0, 1.0]), of_third([huge, 1.0, -huge]));
+        for ranks in 1..=3 {
+            let ended = Threads::run(ranks, |team| {
+                let device = Distributed::new(Cpu::with_threads(1)?, team);
+                let own = Partition::even(n as u64, ranks).rows(device.rank());
+                let here = own.start as usize..own.end as usize;
+                let settings = Settings {
+                    method: Some(Method::Gmres),
+                    preconditioner: Some(Precond::None),
+                    ..Settings::default()
+                };
+                let planned = Planned::new(&device, rows_of(&a, own), &settings, None)?;
+                let watch = &mut |_, _| std::ops::ControlFlow::Continue(());
+                let solution = planned.solve(&device, &b[here.clone()], Some(&x0[here]), watch)?;
+                Ok::<_, Error>((solution.outcome.status, solution.outcome.true_residual))
+            });
+            for rank in ended {
+                assert_eq!(rank.unwrap(), (Status::Stagnated, 1.0), "{ranks} ranks");
+            }
+        }
+    }
+}
