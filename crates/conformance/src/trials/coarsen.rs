@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use spandrel_backend::{Coarsen, Error, Mat, MatAggregates, Prolongation, Result as DeviceResult};
+use spandrel_backend::{Coarsen, Error, Mat, Prolongation, Result as DeviceResult};
 use spandrel_formats::amg::{self, Aggregates, Strength, Tentative, smoothed};
 use spandrel_formats::{Csr, Ordinal, Real, product};
 
@@ -111,49 +111,37 @@ fn coarsened<T: Real, D: Makes<T> + Coarsen<Csr<T>>>(be: &D, a: &Csr<T>, unknown
         tentative.dropped().iter().for_each(|&unknown| marks[unknown] = T::one());
         same("what was dropped", &be.download(&dropped)?, &marks)?;
         let (transposed, coarse) = device.galerkin(be, &p)?;
-        alike(be, "the transpose", &transposed, &wanted.transpose())?;
-        alike(be, "the coarse matrix", &coarse, &product(&wanted.transpose(), &product(a, &wanted)?)?)?;
+        let host = [wanted.transpose(), product(&wanted.transpose(), &product(a, &wanted)?)?];
+        alike(be, "the transpose", &transposed, &host[0])?;
+        alike(be, "the coarse matrix", &coarse, &host[1])?;
         // What a cycle is made of.
         let ones = be.upload(&vec![T::one(); wanted.ncols()])?;
-        alike(be, "the transpose, scaled", &transposed.scaled(be, &ones, None)?, &wanted.transpose())?;
-        renewed(be, a, (&graph, &aggregates), &found, &vectors)?;
-    }
-    Ok(())
-}
-
-/// New values: what the plan computes against what the host makes anew, each time over NaN.
-fn renewed<T: Real, D: Makes<T> + Coarsen<Csr<T>>>(
-    be: &D,
-    a: &Csr<T>,
-    (graph, aggregates): (&Strength, &Aggregates),
-    found: &MatAggregates<D, Csr<T>>,
-    vectors: &[T],
-) -> Verdict {
-    let (n, unknowns) = (a.row_ptr().len() - 1, graph.unknowns());
-    let tentative = Tentative::of(aggregates, unknowns, vectors, vectors.len() / n)?;
-    // The plan is made of other values than it serves: of values that it must not depend on.
-    let mut device = Mat::<D, Csr<T>>::load(be, a.map(|_| T::nan()))?;
-    let (mut to, mut plan) = device.coarser(be, found, &be.upload(vectors)?)?;
-    same("the coarse vectors of a plan", &be.download(&to.near_null)?, tentative.coarse())?;
-    for round in 0..3 {
-        let next = if round == 0 { a.clone() } else { with_values(a, round) };
-        device.update_values(be, next.values())?;
-        for made in [&mut to.p, &mut to.transposed, &mut to.a] {
-            poison(be, made)?;
-        }
-        plan.numeric(be, &device, &mut to)?;
-        let p = smoothed(&next, graph, aggregates, &tentative)?;
-        let transposed = p.transpose();
-        let mut coarse = product(&transposed, &product(&next, &p)?)?;
-        for &unknown in tentative.dropped() {
-            let begin = coarse.row_ptr()[unknown] as usize;
-            if let Ok(at) = coarse.row(unknown).0.binary_search(&(unknown as Ordinal)) {
-                coarse.values_mut()[begin + at] += T::one();
+        alike(be, "the transpose, scaled", &transposed.scaled(be, &ones, None)?, &host[0])?;
+        // New values, computed by a plan that was made of values that it must not depend on.
+        let mut device = Mat::<D, Csr<T>>::load(be, a.map(|_| T::nan()))?;
+        let (mut to, mut plan) = device.coarser(be, &found, &be.upload(&vectors)?)?;
+        same("the coarse vectors of a plan", &be.download(&to.near_null)?, tentative.coarse())?;
+        let other = with_values(a, 1);
+        let p = smoothed(&other, &graph, &aggregates, &tentative)?;
+        let of_other = product(&p.transpose(), &product(&other, &p)?)?;
+        let [transposed, coarse] = host;
+        let rounds = [(a, wanted, transposed, coarse), (&other, p.clone(), p.transpose(), of_other)];
+        for (round, (a, p, transposed, mut coarse)) in rounds.into_iter().enumerate() {
+            device.update_values(be, a.values())?;
+            for made in [&mut to.p, &mut to.transposed, &mut to.a] {
+                poison(be, made)?;
             }
+            plan.numeric(be, &device, &mut to)?;
+            for &unknown in tentative.dropped() {
+                let begin = coarse.row_ptr()[unknown] as usize;
+                if let Ok(at) = coarse.row(unknown).0.binary_search(&(unknown as Ordinal)) {
+                    coarse.values_mut()[begin + at] += T::one();
+                }
+            }
+            alike(be, &format!("round {round}, the prolongation"), &to.p, &p)?;
+            alike(be, &format!("round {round}, the transpose"), &to.transposed, &transposed)?;
+            alike(be, &format!("round {round}, the coarse matrix"), &to.a, &coarse)?;
         }
-        alike(be, &format!("round {round}, the prolongation"), &to.p, &p)?;
-        alike(be, &format!("round {round}, the transpose"), &to.transposed, &transposed)?;
-        alike(be, &format!("round {round}, the coarse matrix"), &to.a, &coarse)?;
     }
     Ok(())
 }
