@@ -143,8 +143,8 @@ impl<T: Real, B: Spmv<Csr<T>> + Entries<T>> Halo<T, B> {
     }
 
     /// Computes a A x + b y in the boundary rows, calls `within`, and then puts the boundary rows into y. `within` does
-    /// the same in all rows of the own block, and may write anything to the boundary rows of y. Does nothing if the gate
-    /// is closed.
+    /// the same in all rows of the own block, and may write anything to the boundary rows of y. Does nothing if the
+    /// gate is closed.
     pub(crate) fn product<C: Communicator>(
         &self,
         be: &B,

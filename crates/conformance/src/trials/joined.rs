@@ -1,7 +1,7 @@
 //! Trials of joined sums and of chosen entries: what a device of a rank must do beside the rest.
 //!
-//! A device that is joined to nobody has the bits of one that is not joined: every sum, and every step with its monitor.
-//! Its roots are asked once per sum that is not gated, with the results of all blocks.
+//! A device that is joined to nobody has the bits of one that is not joined: every sum, and every step with its
+//! monitor. Its roots are asked once per sum that is not gated, with the results of all blocks.
 
 use std::rc::Rc;
 use std::sync::Arc;

@@ -4,9 +4,9 @@
 //! ranks and chooses method and preconditioner; [`Planned::solve`] solves. Unless the caller asks for a preconditioner
 //! that depends on the number of ranks, x has the same bits for any number.
 //!
-//! The devices of the ranks are of one kind. Several GPUs are as many ranks, each with its `Cuda::on(number)`. Make them
-//! `with_reproducible(true)`: otherwise a product may sum a row in an order that is chosen by the rows of its rank, and
-//! x depends on the number of ranks.
+//! The devices of the ranks are of one kind. Several GPUs are as many ranks, each with its `Cuda::on(number)`. Make
+//! them `with_reproducible(true)`: otherwise a product may sum a row in an order that is chosen by the rows of its
+//! rank, and x depends on the number of ranks.
 //!
 //! ```
 //! use spandrel::distributed::{Distributed, Threads, generate_rows};
