@@ -11,7 +11,7 @@ use spandrel_solvers::{Outcome, ResidualRounding, Result};
 
 use super::RankBackend;
 use crate::solver::Element;
-use crate::solver::truth::{are_known, is_claim, judge};
+use crate::solver::truth::{follows, is_claim, judge, largest};
 
 /// The bound for the residuals of a matrix whose rows lie on the ranks. Waits for the other ranks.
 pub(super) fn rounding<T: Element, B: RankBackend<T>, C: Communicator>(
@@ -45,13 +45,7 @@ pub(super) fn examine<T: Element, B: RankBackend<T>, C: Communicator>(
     if !is_claim(outcome) {
         return Ok(());
     }
-    let norm = |v: &Vector<T, B>| -> Result<f64> {
-        let mut norm = Backend::<T>::scalar(be, T::zero())?;
-        be.norm2(None, v, &mut norm)?;
-        Ok(Backend::<T>::download_scalar(be, &norm)?.as_f64())
-    };
-    let norms = [norm(x)?, norm(b)?];
-    if are_known::<T>(&norms) && rounding.proves::<T>(outcome.true_residual, norms[0] / norms[1], outcome.target) {
+    if follows::<T, Distributed<B, C>>(be, (b, x), rounding, outcome)? {
         return Ok(());
     }
     let HostRows { own, x, boundary, .. } = a.on_host(be, x)?;
@@ -61,12 +55,9 @@ pub(super) fn examine<T: Element, B: RankBackend<T>, C: Communicator>(
         let b: Vec<T> = rows.iter().map(|&row| b[row as usize]).collect();
         rows.iter().zip(residual(&matrix, &b, &x)).for_each(|(&row, found)| r[row as usize] = found);
     }
-    // In units of the largest element of b, no square of an acceptable residual leaves the range.
-    let largest = b.iter().fold(0.0f64, |largest, b| largest.max(b.as_f64().abs()));
-    let unit = be.everywhere(&[largest.to_bits()])?.iter().map(|of| f64::from_bits(of[0])).fold(0.0, f64::max);
-    let in_units = |v: &mut dyn Iterator<Item = f64>| -> Vec<T> { v.map(|v| T::from_f64(v / unit)).collect() };
-    let (r, b) = (in_units(&mut r.into_iter()), in_units(&mut b.iter().map(|b| b.as_f64())));
-    judge(norm(&be.upload(&r)?)? / norm(&be.upload(&b)?)?, outcome);
+    let all = be.everywhere(&[largest(&b).to_bits()])?;
+    let unit = all.iter().map(|of| f64::from_bits(of[0])).fold(0.0, f64::max);
+    judge::<T, Distributed<B, C>>(be, (&r, &b), unit, outcome)?;
     Ok(())
 }
 

@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use spandrel_backend::Backend;
 use spandrel_formats::{Csr, Real};
-use spandrel_solvers::accuracy::true_residual;
+use spandrel_solvers::accuracy::residual;
 use spandrel_solvers::{Outcome, ResidualRounding, Result, Status};
 
 use super::device::Vector;
@@ -56,16 +56,11 @@ impl<T: Element> Truth<T> {
         }
         let Self { a, is_symmetric, rounding, .. } = self;
         let rounding = rounding.get_or_insert_with(|| ResidualRounding::of(&**a, *is_symmetric));
-        let mut norms = Backend::<T>::scalars(device, 2, T::zero())?;
-        for (v, norm) in [x, b].into_iter().zip(&mut norms) {
-            Backend::<T>::norm2(device, None, v, norm)?;
-        }
-        let norms: Vec<f64> = Backend::<T>::download_scalars(device, &norms)?.into_iter().map(|v| v.as_f64()).collect();
-        if are_known::<T>(&norms) && rounding.proves::<T>(outcome.true_residual, norms[0] / norms[1], outcome.target) {
+        if follows::<T, B>(device, (b, x), rounding, outcome)? {
             return Ok(false);
         }
         let (b, x) = (Backend::<T>::download(device, b)?, Backend::<T>::download(device, x)?);
-        Ok(judge(true_residual(&**a, &b, &x), outcome))
+        judge::<T, B>(device, (&residual(&**a, &b, &x), &b), largest(&b), outcome)
     }
 }
 
@@ -74,19 +69,52 @@ pub(crate) fn is_claim(outcome: &Outcome) -> bool {
     outcome.status.is_converged() && !(outcome.target == 0.0 && outcome.true_residual == 0.0)
 }
 
-/// Whether no square of these norms has left the range of `T`.
-pub(crate) fn are_known<T: Real>(norms: &[f64]) -> bool {
-    let largest = if T::BYTES == 4 { 2f64.powi(40) } else { 2f64.powi(400) };
-    norms.iter().all(|norm| (1.0 / largest..largest).contains(norm))
+/// The norms of two vectors.
+fn norms<T: Real, B: Backend<T>>(be: &B, vectors: [&B::Vector; 2]) -> Result<[f64; 2]> {
+    let mut norms = be.scalars(2, T::zero())?;
+    for (v, norm) in vectors.into_iter().zip(&mut norms) {
+        be.norm2(None, v, norm)?;
+    }
+    let norms = be.download_scalars(&norms)?;
+    Ok([norms[0].as_f64(), norms[1].as_f64()])
 }
 
-/// Gives the outcome its true residual. Denies the convergence if that misses the goal, and returns whether it did.
-pub(crate) fn judge(true_residual: f64, outcome: &mut Outcome) -> bool {
-    outcome.true_residual = true_residual;
-    let is_denied = true_residual.is_nan() || true_residual > outcome.target;
+/// Whether the convergence follows from the residual that the device has computed.
+pub(crate) fn follows<T: Real, B: Backend<T>>(
+    be: &B,
+    (b, x): (&B::Vector, &B::Vector),
+    rounding: &ResidualRounding,
+    outcome: &Outcome,
+) -> Result<bool> {
+    let [x, b] = norms::<T, B>(be, [x, b])?;
+    // Outside this range squares are lost, and with them the norm.
+    let largest = if T::BYTES == 4 { 2f64.powi(40) } else { 2f64.powi(400) };
+    let are_known = [x, b].iter().all(|norm| (1.0 / largest..largest).contains(norm));
+    Ok(are_known && rounding.proves::<T>(outcome.true_residual, x / b, outcome.target))
+}
+
+/// The magnitude of the largest element.
+pub(crate) fn largest<T: Real>(v: &[T]) -> f64 {
+    v.iter().fold(0.0, |most, v| most.max(v.as_f64().abs()))
+}
+
+/// Gives the outcome its true residual, from the residual in twice the digits. Denies the convergence if that misses
+/// the goal, and returns whether it did. In units of the largest element of b, no square of an acceptable residual
+/// leaves the range.
+pub(crate) fn judge<T: Real, B: Backend<T>>(
+    be: &B,
+    (r, b): (&[f64], &[T]),
+    unit: f64,
+    outcome: &mut Outcome,
+) -> Result<bool> {
+    let r: Vec<T> = r.iter().map(|r| T::from_f64(r / unit)).collect();
+    let b: Vec<T> = b.iter().map(|b| T::from_f64(b.as_f64() / unit)).collect();
+    let [r, b] = norms::<T, B>(be, [&be.upload(&r)?, &be.upload(&b)?])?;
+    outcome.true_residual = r / b;
+    let is_denied = outcome.true_residual.is_nan() || outcome.true_residual > outcome.target;
     if is_denied {
-        outcome.status = if true_residual.is_finite() { Status::Stagnated } else { Status::NotFinite };
+        outcome.status = if outcome.true_residual.is_finite() { Status::Stagnated } else { Status::NotFinite };
         outcome.note = Some("the terms of A x cancel, and the iteration saw only the rounding of its residual");
     }
-    is_denied
+    Ok(is_denied)
 }
