@@ -1,10 +1,10 @@
 //! Sums over vectors that are parts of longer ones: the host completes them with the block results of other ranks.
 //!
-//! The kernels are those of whole vectors. They leave block results in the scratch memory of sums, and the sum of this
-//! device's elements beside it instead of in the scalar. The host reads the block results, together with the gate, and
-//! writes the root of all ranks to the scalar. Steps that check or observe such a sum run in parts.
+//! The kernels are those of whole vectors. They leave block results in the scratch memory of sums, and write this
+//! device's own sum there too, not to the scalar. The host reads the block results, together with the gate, and writes
+//! the sum of all ranks to the scalar. A step that checks or observes such a sum runs as separate kernels.
 //!
-//! Cost of a sum: the kernel, one wait for a block result per 1024 elements, and a launch that writes the scalar.
+//! Cost of a sum: the kernel, one wait, a copy of n/1024 block results, and a launch that writes the scalar.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -43,8 +43,8 @@ impl Cuda {
         self.completion().borrow().is_some()
     }
 
-    /// Completes the sums over `n` elements of the kernel that was enqueued last, if that is left to the host. `root`
-    /// asks for the square roots. Blocks if so.
+    /// If the device is joined, completes the last kernel's sums over `n` elements, and blocks. With `root`, writes
+    /// their square roots.
     pub(crate) fn complete<T: Real, const K: usize>(
         &self,
         gate: Gate<'_, Self>,

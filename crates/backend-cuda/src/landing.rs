@@ -27,13 +27,13 @@ struct Pinned {
     context: Arc<CudaContext>,
 }
 
-// SAFETY: the memory is owned by this value alone, and its address may be used from any thread.
+// SAFETY: only this value owns the memory, and its address may be used from any thread.
 unsafe impl Send for Pinned {}
 
 impl Pinned {
     fn new(context: &Arc<CudaContext>, bytes: usize) -> Result<Self> {
         context.bind_to_thread().map_err(|error| failed(WHAT, error))?;
-        // SAFETY: the context is bound; the memory is freed by `drop` alone.
+        // SAFETY: the context is bound; the memory is freed only by `drop`.
         let pointer =
             unsafe { result::malloc_host(bytes, 0) }.map_err(|error| refused(WHAT, bytes as u64, error))?.cast::<u8>();
         // SAFETY: `bytes` bytes lie there. They are bytes of a value from here on.
@@ -59,14 +59,15 @@ impl Drop for Pinned {
 }
 
 impl Landing {
-    /// Waits for the queue, and for copies of `bytes` bytes from each address. Returns them one after the other, or
-    /// `None` if the gate, an address of a monitor or null, is closed. The bytes are aligned to 16.
+    /// Copies `bytes` bytes from each address and waits. Returns the copies in order, aligned to 16 bytes, or `None` if
+    /// the gate is closed. `gate` is the address of a monitor, or null.
     ///
     /// # Errors
     /// Those of the driver and of the work before; [`Error::OutOfMemory`] for page-locked memory.
     ///
     /// # Safety
-    /// `bytes` bytes of memory of this queue's device lie at every address.
+    /// `bytes` bytes of memory of this queue's device lie at every address, and a monitor of that device at `gate`
+    /// unless it is null.
     pub(crate) unsafe fn fetch(
         &mut self,
         stream: &Arc<CudaStream>,
@@ -76,7 +77,7 @@ impl Landing {
     ) -> Result<Option<&mut [u8]>> {
         let parts = bytes.checked_mul(from.len()).filter(|parts| *parts < isize::MAX as usize / 2);
         let parts = parts.ok_or(Error::OutOfMemory { device: NAME, what: WHAT, bytes: u64::MAX })?;
-        // Free what is too small before there is more.
+        // Free a buffer that is too small before allocating a larger one.
         let pinned = match self.0.take().filter(|pinned| pinned.bytes >= HEAD + parts) {
             Some(pinned) => pinned,
             None => Pinned::new(stream.context(), (HEAD + parts).next_power_of_two().max(LEAST))?,

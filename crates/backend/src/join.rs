@@ -9,7 +9,7 @@ use crate::{Device, Result};
 ///
 /// `blocks` holds one list of block results per root, one after the other and all of the same length. A list has the
 /// results of the blocks of this device's elements, in order: see [`crate::Backend::dot`]. Every device gets the roots
-/// of the whole vectors. Blocks; `blocks` may be overwritten.
+/// of the whole vectors, which are the complete sums. Waits for the other devices; may overwrite `blocks`.
 ///
 /// # Errors
 /// [`crate::Error::Rank`] if another rank fails; [`crate::Error::Shape`] for another number of blocks than expected.

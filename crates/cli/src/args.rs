@@ -235,8 +235,8 @@ pub(crate) struct SolveArgs {
     /// Solve on K ranks as --ranks does, each on a GPU of this machine. If there are fewer GPUs than K, ranks share
     /// them.
     ///
-    /// x has the bits of --ranks: every GPU uses only kernels whose order of summation the CPU shares. Sums and entries
-    /// that ranks exchange pass through the host.
+    /// x has the same bits as with --ranks: every GPU uses only kernels whose order of summation the CPU shares. Sums
+    /// and entries that ranks exchange pass through the host.
     #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = rank_count, help_heading = "Machine")]
     pub(crate) gpus: Option<usize>,
     /// Seconds that a rank waits for another before the solve fails. Default: 600.

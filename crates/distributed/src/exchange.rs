@@ -127,7 +127,7 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
     }
 
     /// The way back: sets own entries of `y` to the packed ones, then adds those of the other ranks, in the order of
-    /// the ranks. Own entries that are not needed here stay as they are.
+    /// the ranks. Own entries that are not needed here are only added to.
     pub(crate) fn scatter_add<C: Communicator>(
         &self,
         be: &B,

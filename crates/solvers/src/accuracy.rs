@@ -1,14 +1,13 @@
 //! How good an answer is: its true residual, and its backward error if the residual alone does not tell.
 //!
 //! A residual computed in the precision of the solve has rounding errors of its own. If the terms of A x are large and
-//! cancel, it may be small by chance. [`ResidualRounding`] bounds these errors; [`residual`] has
-//! none.
+//! cancel, it may be small by chance. [`ResidualRounding`] bounds these errors, and
+//! [`residual`] avoids them by computing in twice the digits.
 //!
 //! The backward error of x is the smallest relative change of A and b for which x is the exact answer. If it is about
 //! the unit roundoff, x is as good as the storage of A and b in that precision allows, however large the residual is.
 //!
-//! Cost: one pass over the matrix. Sums are formed in twice the digits of f64, row by row, so the order of rows does
-//! not matter.
+//! Cost: [`residual`] makes one pass over the matrix; the rest makes one or two, and sums in f64.
 //! References: Rigal & Gaches 1967, On the compatibility of a given solution with the data of a linear system
 //! (normwise); Oettli & Prager 1964, Compatibility of approximate solution of linear equations with given error bounds
 //! for coefficients and right-hand sides (componentwise); Higham 2002, Accuracy and stability of numerical algorithms,

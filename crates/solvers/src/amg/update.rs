@@ -60,7 +60,7 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
     /// be recorded. Steps that were recorded before keep the old bounds.
     ///
     /// The first update also finds the patterns of everything that lies between the grids and keeps them, with room for
-    /// the values: once to twice the memory of the cycle's matrices. Later updates compute values only.
+    /// the values: one to two times the memory of the cycle's matrices. Later updates compute values only.
     ///
     /// # Errors
     /// As [`Amg::new`], and [`Error::Pattern`] for another number of entries, [`Error::Size`] for another size. If the
@@ -74,7 +74,7 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
         self.update_values(be, a.values())
     }
 
-    /// As [`Amg::update`], with values alone, in stored order. From then on the cycle keeps the finest operator as
+    /// As [`Amg::update`], with only the values, in stored order. From then on the cycle keeps the finest operator as
     /// well.
     ///
     /// # Errors
@@ -91,8 +91,7 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
         self.update_finest(be, be.len(values), |finest| finest.update_values_from(be, values))
     }
 
-    /// Whether [`Amg::update_values`] is possible: whether there is more than the inverse of the matrix, which is
-    /// all that a matrix of few rows needs.
+    /// Returns false if the matrix is so small that only its inverse is kept. [`Amg::update_values`] then fails.
     pub fn takes_values(&self) -> bool {
         self.grids[0].a.is_some()
     }
@@ -128,7 +127,7 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
         }
         let mut finest = match (self.finest.take(), &self.grids[0].a) {
             (Some(finest), _) => finest,
-            // Any matrix with this pattern.
+            // `set` overwrites the values; only the pattern matters.
             (None, Some(a)) => a.scaled(be, &self.inv_diag, None)?,
             (None, None) => {
                 let why = "this amg holds only the inverse of a small matrix: give it a whole matrix".to_string();

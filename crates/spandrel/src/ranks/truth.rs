@@ -11,7 +11,7 @@ use spandrel_solvers::{Outcome, ResidualRounding, Result};
 
 use super::RankBackend;
 use crate::solver::Element;
-use crate::solver::truth::{follows, is_claim, judge, largest};
+use crate::solver::truth::{follows, judge, largest};
 
 /// The bound for the residuals of a matrix whose rows lie on the ranks. Waits for the other ranks.
 pub(super) fn rounding<T: Element, B: RankBackend<T>, C: Communicator>(
@@ -29,12 +29,12 @@ pub(super) fn rounding<T: Element, B: RankBackend<T>, C: Communicator>(
     let all = be.everywhere(&[terms as u64, most.to_bits(), f64::to_bits(squares)])?;
     let terms = all.iter().map(|of| of[0]).max().unwrap_or_default() as usize;
     let most = all.iter().map(|of| f64::from_bits(of[1])).fold(0.0, f64::max);
-    // The Frobenius norm of a matrix whose columns are not known.
+    // No rank knows the sums of columns, so the Frobenius norm is the bound.
     let frobenius = all.iter().map(|of| f64::from_bits(of[2])).sum::<f64>().sqrt();
     Ok(ResidualRounding::with(nrows, terms, if is_symmetric { most } else { frobenius }))
 }
 
-/// Denies a claim of convergence that is not true. Waits for the other ranks.
+/// If x misses the goal, changes `converged` to `stagnated` or `not_finite`. Waits for the other ranks.
 pub(super) fn examine<T: Element, B: RankBackend<T>, C: Communicator>(
     be: &Distributed<B, C>,
     a: &DistributedMat<B, Csr<T>>,
@@ -42,7 +42,7 @@ pub(super) fn examine<T: Element, B: RankBackend<T>, C: Communicator>(
     rounding: &ResidualRounding,
     outcome: &mut Outcome,
 ) -> Result<()> {
-    if !is_claim(outcome) {
+    if !outcome.status.is_converged() {
         return Ok(());
     }
     if follows::<T, Distributed<B, C>>(be, (b, x), rounding, outcome)? {

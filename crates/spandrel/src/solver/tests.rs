@@ -467,6 +467,10 @@ fn a_convergence_that_is_only_rounding_is_denied() {
         let alone = named().fallback(Fallback::None).build(a.clone()).unwrap().solve_from(&b, &x0).unwrap();
         assert_eq!((alone.outcome.status, alone.outcome.true_residual), (Status::Stagnated, 1.0), "{method}");
         assert!(alone.note.unwrap().contains("the terms of A x cancel"));
+        let asked_for_all = named().rtol(0.0).fallback(Fallback::None).build(a.clone()).unwrap().solve_from(&b, &x0);
+        assert_eq!(asked_for_all.unwrap().outcome.status, Status::Stagnated, "{method}");
+        let zero = named().build(a.clone()).unwrap().solve_from(&[0.0; 3], &x0).unwrap();
+        assert_eq!((zero.outcome.status, zero.x), (Status::Converged, vec![0.0; 3]));
         // The same with a null space, which is not the matrix's.
         let projected = named().null_space(NullVectors::Constant).fallback(Fallback::None).build(a.clone()).unwrap();
         let outcome = { projected }.solve_from(&b, &x0).unwrap().outcome;

@@ -2,7 +2,7 @@
 //!
 //! A method judges x by a residual that the device computes in the precision of the solve. If the terms of A x are
 //! large and cancel, this residual may be small by chance. So a claim of convergence either follows from the bound of
-//! its rounding ([`ResidualRounding`]), which costs two norms, or the host computes the residual in twice the digits.
+//! its rounding ([`ResidualRounding`]), or the host computes the residual in twice the digits.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use super::engine::Engine;
 /// The matrix in the numbering of the solve, and what is known of its residuals.
 pub(super) struct Truth<T> {
     a: Arc<Csr<T>>,
-    /// Whether it is known to be.
+    /// Whether `a` is known to be symmetric.
     is_symmetric: bool,
     /// Whether new values came to the device and not to the host.
     is_old: bool,
@@ -35,7 +35,7 @@ impl<T: Element> Truth<T> {
         (self.is_old, self.is_symmetric, self.rounding) = (true, false, None);
     }
 
-    /// Denies a claim of convergence that is not true, and returns whether it did.
+    /// If x misses the goal, changes `converged` to `stagnated` or `not_finite`. Returns true if it did.
     ///
     /// # Errors
     /// A device that fails.
@@ -46,7 +46,7 @@ impl<T: Element> Truth<T> {
         (b, x): (&Vector<T, B>, &Vector<T, B>),
         outcome: &mut Outcome,
     ) -> Result<bool> {
-        if !is_claim(outcome) {
+        if !outcome.status.is_converged() {
             return Ok(false);
         }
         if self.is_old
@@ -62,11 +62,6 @@ impl<T: Element> Truth<T> {
         let (b, x) = (Backend::<T>::download(device, b)?, Backend::<T>::download(device, x)?);
         judge::<T, B>(device, (&residual(&**a, &b, &x), &b), largest(&b), outcome)
     }
-}
-
-/// Whether an outcome claims a convergence that may not be true. x = 0 for b = 0 is exact.
-pub(crate) fn is_claim(outcome: &Outcome) -> bool {
-    outcome.status.is_converged() && !(outcome.target == 0.0 && outcome.true_residual == 0.0)
 }
 
 /// The norms of two vectors.
@@ -98,15 +93,20 @@ pub(crate) fn largest<T: Real>(v: &[T]) -> f64 {
     v.iter().fold(0.0, |most, v| most.max(v.as_f64().abs()))
 }
 
-/// Gives the outcome its true residual, from the residual in twice the digits. Denies the convergence if that misses
-/// the goal, and returns whether it did. In units of the largest element of b, no square of an acceptable residual
-/// leaves the range.
+/// Gives the outcome its true residual, from the residual in twice the digits. If that misses the goal, changes
+/// `converged` to `stagnated` or `not_finite`, and returns true.
+///
+/// `unit` is the largest magnitude in b: in units of it, no square of an acceptable residual leaves the range. For
+/// b = 0, a solver returns x = 0, which is exact.
 pub(crate) fn judge<T: Real, B: Backend<T>>(
     be: &B,
     (r, b): (&[f64], &[T]),
     unit: f64,
     outcome: &mut Outcome,
 ) -> Result<bool> {
+    if unit == 0.0 {
+        return Ok(false);
+    }
     let r: Vec<T> = r.iter().map(|r| T::from_f64(r / unit)).collect();
     let b: Vec<T> = b.iter().map(|b| T::from_f64(b.as_f64() / unit)).collect();
     let [r, b] = norms::<T, B>(be, [&be.upload(&r)?, &be.upload(&b)?])?;
