@@ -27,7 +27,7 @@ pub(crate) struct Peer {
 pub(crate) fn section(records: &Records, peers: &[Peer]) -> String {
     let mut out = String::from(
         "\n## Multigrid on a GPU: set-up and solve\n\nA x = 1 to a relative residual of 1e-8 by CG, with a matrix that lies on the device in CSR. Times are \
-         in milliseconds: the best of several rounds, and for new values on the same pattern the median. The first call also loads the kernels. \
+         in milliseconds: the best of several rounds, and for new values on the same pattern the median from the second time on. The first call also loads the kernels. \
          *B* are the bytes of all matrices per unknown. The peer's figures were measured apart, on a card of the same kind.\n",
     );
     // A later run replaces an earlier one.
