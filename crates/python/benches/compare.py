@@ -188,14 +188,17 @@ FIGURES = {"call": call, "import": import_time, "read": read, "pyamg": pyamg, "s
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("figures", nargs="*", choices=[*FIGURES, []], default=[name for name in FIGURES if name != "cupy"])
+    parser.add_argument("figures", nargs="*", metavar="FIGURE", help=f"{', '.join(FIGURES)} (default: all but cupy)")
     parser.add_argument("--threads", default="2")
     parser.add_argument("--repeat", type=int, default=5)
     arguments = parser.parse_args()
+    figures = arguments.figures or [name for name in FIGURES if name != "cupy"]
+    if unknown := [name for name in figures if name not in FIGURES]:
+        parser.error(f"unknown figures: {', '.join(unknown)}")
     # Before anything starts threads.
     for name in ["RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS"]:
         os.environ[name] = arguments.threads
-    for figure in arguments.figures:
+    for figure in figures:
         FIGURES[figure](arguments.repeat)
 
 
