@@ -11,7 +11,7 @@ use spandrel_solvers::{Outcome, ResidualRounding, Result};
 
 use super::RankBackend;
 use crate::solver::Element;
-use crate::solver::truth::{follows, judge, largest};
+use crate::solver::truth::{follows, judge, largest, magnitude};
 
 /// The bound for the residuals of a matrix whose rows lie on the ranks. Waits for the other ranks.
 pub(super) fn rounding<T: Element, B: RankBackend<T>, C: Communicator>(
@@ -31,7 +31,7 @@ pub(super) fn rounding<T: Element, B: RankBackend<T>, C: Communicator>(
     let most = all.iter().map(|of| f64::from_bits(of[1])).fold(0.0, f64::max);
     // No rank knows the sums of columns, so the Frobenius norm is the bound.
     let frobenius = all.iter().map(|of| f64::from_bits(of[2])).sum::<f64>().sqrt();
-    Ok(ResidualRounding::with(nrows, terms, if is_symmetric { most } else { frobenius }))
+    Ok(ResidualRounding::with(nrows, terms, if is_symmetric { most } else { magnitude::<f64>(frobenius) }))
 }
 
 /// If x misses the goal, changes `converged` to `stagnated` or `not_finite`. Waits for the other ranks.

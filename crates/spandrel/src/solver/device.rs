@@ -17,7 +17,7 @@ use super::plan::{Plan, Replaced, Stage};
 use super::rival::Rival;
 use super::settings::Settings;
 use super::solution::{Solution, Solutions};
-use super::truth::Truth;
+use super::truth::{Truth, norms};
 use super::words::counted;
 
 /// The engine or the factors that solve.
@@ -313,7 +313,8 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
                     factor.shift = shift;
                 }
                 (self.rival, self.found) = (None, Found::with(None));
-                self.truth.is_on_device();
+                let [norm] = norms::<T, B, 1>(device, [values])?;
+                self.truth.is_on_device(norm);
                 return Ok(());
             }
         }

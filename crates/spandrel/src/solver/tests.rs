@@ -495,4 +495,12 @@ fn what_is_denied_is_known_of_the_newest_values() {
     let mut x = up(&x0);
     let outcome = solver.solve_on(&device, &up(&b), &mut x).unwrap();
     assert_eq!((outcome.status, outcome.true_residual), (Status::Stagnated, 1.0));
+    assert!(!solver.truth.is_old());
+    // The matrix stays on the device as long as the norm of its values settles the matter, which tiny ones do not.
+    for (size, stays) in [(1.0, true), (2f64.powi(-450), false)] {
+        let spread: Vec<f64> = regular.iter().map(|v| if *v > 1.0 { size } else { 0.0 }).collect();
+        solver.update_values_from(&device, &up(&spread)).unwrap();
+        let outcome = solver.solve_on(&device, &up(&[size, 0.0, 0.0]), &mut up(&[0.0; 3])).unwrap();
+        assert!(outcome.status.is_converged() && solver.truth.is_old() == stays, "{size:e}: {outcome}");
+    }
 }

@@ -30,9 +30,17 @@ impl<T: Element> Truth<T> {
         Self { a, is_symmetric, is_old: false, rounding: None }
     }
 
-    /// New values came to the device only.
-    pub(super) fn is_on_device(&mut self) {
-        (self.is_old, self.is_symmetric, self.rounding) = (true, false, None);
+    /// New values came to the device only; `norm` is the norm of all of them.
+    pub(super) fn is_on_device(&mut self, norm: f64) {
+        let terms = (0..self.a.nrows()).map(|i| self.a.row_nnz(i)).max().unwrap_or_default();
+        let rounding = ResidualRounding::with(self.a.nrows(), terms, magnitude::<T>(norm));
+        (self.is_old, self.is_symmetric, self.rounding) = (true, false, Some(rounding));
+    }
+
+    /// Whether the host has other values than the device.
+    #[cfg(test)]
+    pub(super) fn is_old(&self) -> bool {
+        self.is_old
     }
 
     /// If x misses the goal, changes `converged` to `stagnated` or `not_finite`. Returns true if it did.
@@ -49,29 +57,44 @@ impl<T: Element> Truth<T> {
         if !outcome.status.is_converged() {
             return Ok(false);
         }
+        let Self { a, is_symmetric, rounding, .. } = self;
+        let known = rounding.get_or_insert_with(|| ResidualRounding::of(&**a, *is_symmetric));
+        if follows::<T, B>(device, (b, x), known, outcome)? {
+            return Ok(false);
+        }
         if self.is_old
             && let Some(latest) = engine.matrix(device)
         {
-            (self.a, self.is_old) = (Arc::new(latest?), false);
-        }
-        let Self { a, is_symmetric, rounding, .. } = self;
-        let rounding = rounding.get_or_insert_with(|| ResidualRounding::of(&**a, *is_symmetric));
-        if follows::<T, B>(device, (b, x), rounding, outcome)? {
-            return Ok(false);
+            // The sums of its rows and columns are a smaller bound for the solves that follow.
+            (self.a, self.is_old, self.rounding) = (Arc::new(latest?), false, None);
         }
         let (b, x) = (Backend::<T>::download(device, b)?, Backend::<T>::download(device, x)?);
-        judge::<T, B>(device, (&residual(&**a, &b, &x), &b), largest(&b), outcome)
+        judge::<T, B>(device, (&residual(&*self.a, &b, &x), &b), largest(&b), outcome)
     }
 }
 
-/// The norms of two vectors.
-fn norms<T: Real, B: Backend<T>>(be: &B, vectors: [&B::Vector; 2]) -> Result<[f64; 2]> {
-    let mut norms = be.scalars(2, T::zero())?;
+/// The norms of some vectors.
+pub(super) fn norms<T: Real, B: Backend<T>, const N: usize>(be: &B, vectors: [&B::Vector; N]) -> Result<[f64; N]> {
+    let mut norms = be.scalars(N, T::zero())?;
     for (v, norm) in vectors.into_iter().zip(&mut norms) {
         be.norm2(None, v, norm)?;
     }
     let norms = be.download_scalars(&norms)?;
-    Ok([norms[0].as_f64(), norms[1].as_f64()])
+    Ok(std::array::from_fn(|at| norms[at].as_f64()))
+}
+
+/// Whether a norm is computed of squares that have not left the range of `T`.
+fn is_known<T: Real>(norm: f64) -> bool {
+    let largest = if T::BYTES == 4 { 2f64.powi(40) } else { 2f64.powi(400) };
+    (1.0 / largest..largest).contains(&norm)
+}
+
+/// The Frobenius norm of a matrix as a bound of the norm of |A|, from the norm of its values computed in `T`; infinite
+/// if squares may have been lost.
+pub(crate) fn magnitude<T: Real>(norm: f64) -> f64 {
+    /// More than the rounding of a norm in f32.
+    const ROUNDING: f64 = 1e-3;
+    if is_known::<T>(norm) { norm * (1.0 + ROUNDING) } else { f64::INFINITY }
 }
 
 /// Whether the convergence follows from the residual that the device has computed.
@@ -81,11 +104,8 @@ pub(crate) fn follows<T: Real, B: Backend<T>>(
     rounding: &ResidualRounding,
     outcome: &Outcome,
 ) -> Result<bool> {
-    let [x, b] = norms::<T, B>(be, [x, b])?;
-    // Outside this range squares are lost, and with them the norm.
-    let largest = if T::BYTES == 4 { 2f64.powi(40) } else { 2f64.powi(400) };
-    let are_known = [x, b].iter().all(|norm| (1.0 / largest..largest).contains(norm));
-    Ok(are_known && rounding.proves::<T>(outcome.true_residual, x / b, outcome.target))
+    let [x, b] = norms::<T, B, 2>(be, [x, b])?;
+    Ok(is_known::<T>(x) && is_known::<T>(b) && rounding.proves::<T>(outcome.true_residual, x / b, outcome.target))
 }
 
 /// The magnitude of the largest element.
@@ -109,7 +129,7 @@ pub(crate) fn judge<T: Real, B: Backend<T>>(
     }
     let r: Vec<T> = r.iter().map(|r| T::from_f64(r / unit)).collect();
     let b: Vec<T> = b.iter().map(|b| T::from_f64(b.as_f64() / unit)).collect();
-    let [r, b] = norms::<T, B>(be, [&be.upload(&r)?, &be.upload(&b)?])?;
+    let [r, b] = norms::<T, B, 2>(be, [&be.upload(&r)?, &be.upload(&b)?])?;
     outcome.true_residual = r / b;
     let is_denied = outcome.true_residual.is_nan() || outcome.true_residual > outcome.target;
     if is_denied {
