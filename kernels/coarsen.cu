@@ -1,9 +1,9 @@
 // Algebraic coarsening: strong couplings, independent roots, aggregates, the tentative prolongation T, the filter F of the smoothed one, and the
 // diagonal with a bound on the spectrum. The prolongation itself is the product F T of kernels/spgemm.cu.
 //
-// Layout: matrices as CSR stores them. A node is `unknowns` rows (1 to 6) one after the other. A graph has the row pointers and ascending neighbours
-// of each node, and the weight of each coupling. Vectors of the near-null space follow one another, column by column.
-// Grid: COARSEN_THREADS a thread block; 8 lanes per node (or row) where it is named so, else a thread per node, row or aggregate.
+// Layout: matrices as CSR stores them. A node is `unknowns` consecutive rows (1 to 6). A graph has row pointers, the neighbours of each node in ascending
+// order, and the weight of each coupling. Vectors of the near-null space follow one another, column by column.
+// Grid: COARSEN_THREADS per thread block; 8 lanes per node (or row) where a kernel says so, otherwise a thread per node, row or aggregate.
 // Order: stored: every sum goes over a row (the rows of an aggregate) in ascending order, by one thread. Minima, maxima and the choice of an aggregate
 // depend on no order.
 // Bytes: couplings: entries three times, 4 + |T| bytes per strong one written. A round of roots: neighbours twice, 8 bytes per node and neighbour.

@@ -1,8 +1,8 @@
 // Sparse vectors: level 1 over their stored entries.
 //
-// Layout: indices ascend strictly, values packed beside them. Positions are distinct, so that no two threads meet at an element.
-// Grid: 1024 entries a thread block of 256, four a thread. The dot product: one warp a block of 1024 packed entries, one to eight
-// warps a thread block; the last thread block to end combines the block results.
+// Layout: indices ascend strictly; values[k] belongs to indices[k]. Indices are distinct, so no two threads write the same element.
+// Grid: 1024 entries per thread block of 256, four per thread. The dot product: one warp per block of 1024 stored entries, one to eight
+// warps per thread block; the last thread block to end combines the block results.
 // Order: element-wise; the dot product in the tree over the packed entries.
 // Bytes: indices and values once, y at the stored positions by sectors of 32 bytes.
 #include "spandrel.cuh"

@@ -24,7 +24,7 @@
 #define EMPTY 0xffffffffu
 
 // Places of what the host reads: products, the most of a row, rows of products up to SHORT and of more, rows that are bitmaps; then rows of C of each
-// class and the longest there, and slices. Twin: crates/backend-cuda/src/spgemm/mod.rs.
+// class and the longest there, and slices. Twin: crates/backend-cuda/src/spgemm/pattern.rs.
 #define PRODUCTS 0
 #define MOST_PRODUCTS 1
 #define SHORT_ROWS 2

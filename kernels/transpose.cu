@@ -1,9 +1,9 @@
 // The transpose of a CSR matrix: its pattern with the position in A of each entry, then values by position.
 //
-// Layout: A and A^T as CSR stores them; `positions` the entry of A that each entry of A^T is. Entries come to the column's part of `positions` in the
-// order in which threads get there, and are then sorted: positions ascend as rows do. A column of more than SORTED entries is a bitmap of rows in
-// device memory, and a search in each row finds the entry.
-// Grid: 1024 entries a thread block of 256, four a thread; a warp per column to sort; a thread block of BITMAP_THREADS per long column.
+// Layout: A and A^T as CSR stores them. `positions` holds, for each entry of A^T, its position among the entries of A. Threads write the positions of a
+// column in any order. Sorting them then sorts the rows as well, because positions ascend with rows. A column of more than SORTED entries is a bitmap of
+// rows in device memory; its entries are found by a search in each row.
+// Grid: 1024 entries per thread block of 256, four per thread; a warp sorts a column; a thread block of BITMAP_THREADS handles a long column.
 // Order: none is summed.
 // Bytes: pattern: columns of A twice, positions four times, the row of each entry three times. Values: positions once, values read and written once.
 #include "bitmap.cuh"

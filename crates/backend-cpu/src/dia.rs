@@ -227,6 +227,17 @@ impl<T> CpuDia<T> {
     }
 }
 
+impl<T: Real> CpuDia<T> {
+    /// The offsets, and the values as they are kept.
+    pub(crate) fn diagonals(&self) -> (&[i32], spandrel_formats::Diagonals<'_, T>) {
+        let values = match self.kept.values() {
+            Values::Own(values) => spandrel_formats::Diagonals::Own(values),
+            Values::Narrow(values) => spandrel_formats::Diagonals::Narrow(values),
+        };
+        (&self.offsets, values)
+    }
+}
+
 // SAFETY: a loaded object never changes, and operations with it write only to their operands.
 unsafe impl<T: Real> Load<Dia<T>> for Cpu {
     type Resident = CpuDia<T>;

@@ -46,6 +46,7 @@ mod simd;
 mod sparse_vec;
 mod spgemm;
 mod sptrsv;
+mod stencils;
 mod structured;
 mod sweep;
 mod syncfree;

@@ -151,6 +151,8 @@ pub struct CudaDia<T> {
     nrows: usize,
     ncols: usize,
     offsets: Buffer<i32>,
+    /// The stored offsets on the host.
+    stored: Vec<i32>,
     values: Values<T>,
     symmetric: bool,
     few: Option<FewOffsetsArg>,
@@ -162,6 +164,50 @@ pub struct CudaDia<T> {
 }
 
 impl<T: Real> CudaDia<T> {
+    /// From the offsets of all diagonals, and the values of those at or above the main one (`symmetric`) or of all.
+    fn assembled(
+        cuda: &Cuda,
+        (nrows, ncols): (usize, usize),
+        offsets: &[i32],
+        symmetric: bool,
+        values: Values<T>,
+    ) -> Result<Self> {
+        let first = if symmetric { offsets.partition_point(|&offset| offset < 0) } else { 0 };
+        let stored = offsets[first..].to_vec();
+        let narrow = matches!(values, Values::Narrow(_));
+        Ok(Self {
+            nrows,
+            ncols,
+            offsets: Buffer::from_host(cuda.stream(), &stored, "a matrix's offsets")?,
+            values,
+            symmetric,
+            few: FewOffsetsArg::of(symmetric, narrow, &stored),
+            diagonals: offsets.len(),
+            reach: reach(offsets),
+            traffic: traffic::<T>(nrows, ncols, &stored, narrow),
+            stored,
+        })
+    }
+
+    /// A square matrix that equals its transpose, from all offsets and the values at or above the main diagonal. Blocks.
+    pub(crate) fn of_upper(cuda: &Cuda, n: usize, offsets: &[i32], values: Buffer<T>) -> Result<Self> {
+        let values = cuda.narrow_values(n, values)?;
+        Self::assembled(cuda, (n, n), offsets, true, values)
+    }
+
+    /// The offsets at or above the main diagonal, and where their values are, if only these are stored.
+    pub(crate) fn upper(&self) -> Option<(&[i32], Address)> {
+        self.symmetric.then(|| (&self.stored[..], self.values.pointer()))
+    }
+
+    pub(crate) fn nrows(&self) -> usize {
+        self.nrows
+    }
+
+    pub(crate) fn bytes(&self) -> (u64, u64) {
+        self.traffic
+    }
+
     /// What products take of it.
     fn parameters(&self) -> MatrixParameters {
         let (values, offsets) = (self.values.pointer(), self.offsets.pointer());
@@ -198,7 +244,7 @@ impl<T> CudaDia<T> {
     }
 
     /// The kernel for the stored type of the values.
-    fn kernel<P>(&self, [whole, narrow]: [Entry<P>; 2]) -> Entry<P> {
+    pub(crate) fn kernel<P>(&self, [whole, narrow]: [Entry<P>; 2]) -> Entry<P> {
         if self.is_narrow() { narrow } else { whole }
     }
 }
@@ -286,14 +332,8 @@ unsafe impl<T: Real> Load<Dia<T>> for Cuda {
     fn load(&self, host: Arc<Dia<T>>) -> Result<CudaDia<T>> {
         let (nrows, ncols) = (host.nrows(), host.ncols());
         let half = upper_half(&host);
-        let first = half.unwrap_or(0);
-        let offsets = Buffer::from_host(self.stream(), &host.offsets()[first..], "a matrix's offsets")?;
-        let values = self.load_values(nrows, &host.values()[first * nrows..])?;
-        let (reach, diagonals) = (reach(host.offsets()), host.offsets().len());
-        let narrow = matches!(values, Values::Narrow(_));
-        let few = FewOffsetsArg::of(half.is_some(), narrow, &host.offsets()[first..]);
-        let traffic = traffic::<T>(nrows, ncols, &host.offsets()[first..], narrow);
-        Ok(CudaDia { nrows, ncols, offsets, values, symmetric: half.is_some(), few, diagonals, reach, traffic })
+        let values = self.load_values(nrows, &host.values()[half.unwrap_or(0) * nrows..])?;
+        CudaDia::assembled(self, (nrows, ncols), host.offsets(), half.is_some(), values)
     }
 
     fn traffic(&self, resident: &CudaDia<T>) -> Option<(u64, u64)> {
@@ -325,19 +365,14 @@ impl<T: Real> Convert<Csr<T>, Dia<T>> for Cuda {
         } else {
             None
         };
-        let (symmetric, first) = (half.is_some(), if half.is_some() { upper } else { 0 });
+        let symmetric = half.is_some();
         let (values, counts) = match half {
             Some(half) => half,
             None => fill(0, false)?,
         };
-        let stored = Buffer::from_host(self.stream(), &offsets[first..], "a matrix's offsets")?;
-        let (reach, diagonals) = (reach(&offsets), offsets.len());
         let values = self.narrow_values(nrows, values)?;
-        let narrow = matches!(values, Values::Narrow(_));
-        let few = FewOffsetsArg::of(symmetric, narrow, &offsets[first..]);
-        let traffic = traffic::<T>(nrows, ncols, &offsets[first..], narrow);
-        let resident = CudaDia { nrows, ncols, offsets: stored, values, symmetric, few, diagonals, reach, traffic };
-        let (storage, spmv_bytes) = traffic;
+        let resident = CudaDia::assembled(self, (nrows, ncols), &offsets, symmetric, values)?;
+        let (storage, spmv_bytes) = resident.traffic;
         Ok(Converted { resident, nnz: counts.nonzeros(), storage, spmv_bytes })
     }
 }

@@ -53,6 +53,7 @@ mod spgemm;
 mod sptrsv;
 mod ssor;
 mod staging;
+mod stencil;
 mod structured;
 mod sweep;
 mod syncfree;

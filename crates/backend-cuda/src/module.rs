@@ -128,6 +128,7 @@ sources! {
     SPGEMM = "spgemm",
     TRANSPOSE = "transpose",
     COARSEN = "coarsen",
+    STENCIL = "stencil" early,
 }
 
 /// The beginning of each kernel in a text, with the declarations before them. As in `build.rs`.

@@ -27,6 +27,7 @@ use crate::{Backend, Coeff, Device, Gate, Latest, Phase, Quantity, Report, Resul
 mod casts;
 mod matrices;
 mod setups;
+mod stencils;
 mod steps;
 
 pub use matrices::Stored;

@@ -71,6 +71,11 @@ impl Axis {
     pub(super) fn children(&self) -> &'static [(i32, f64)] {
         if self.halves_rows() { &[(-1, 0.5), (0, 1.0), (1, 0.5)] } else { &[(0, 1.0)] }
     }
+    /// The fine point of one of the [`Axis::children`] of a row, and its weight, unless it lies past the end.
+    pub(super) fn child(&self, row: usize, (by, weight): (i32, f64)) -> Option<(usize, f64)> {
+        let at = (self.centre(row) as i64 + i64::from(by)) as usize;
+        (at < self.fine).then_some((at, weight))
+    }
     /// The fine points that are summed to a range of rows, without those past the end.
     pub(super) fn span(&self, rows: &Range<usize>) -> Range<usize> {
         if self.halves_rows() { 2 * rows.start..(2 * rows.end + 1).min(self.fine) } else { rows.clone() }

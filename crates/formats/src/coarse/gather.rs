@@ -6,11 +6,12 @@ use rayon::prelude::*;
 
 use super::Place;
 use super::axis::{Axis, Mode, Table, Term};
-use super::load::{Loader, Near};
+use super::load::Lines;
+use super::neighbours::{Neighbours, is_upper, mirror, number};
 use crate::csr::{begins, pieces};
 use crate::index::{Offset, Ordinal, checked};
 use crate::padding::zeroed;
-use crate::{Csr, Error, Real, Result};
+use crate::{Csr, Dia, Error, Real, Result};
 
 /// Maximum number of points of a line that are processed at once.
 const SEGMENT: usize = 4096;
@@ -19,9 +20,9 @@ const SEGMENT: usize = 4096;
 const TASK: usize = 16;
 
 /// A product: the axes, the matrix and the tables of sums.
-pub(super) struct Gather<'a, T> {
+pub(super) struct Gather<L> {
     axes: [Axis; 3],
-    loader: Loader<'a, T>,
+    loader: L,
     tables: Tables,
 }
 
@@ -39,6 +40,36 @@ struct Segment {
     z: usize,
 }
 
+/// A result in segments, [`TASK`] per task.
+struct Segments {
+    size: [usize; 3],
+    of_line: usize,
+    /// Number of tasks.
+    count: usize,
+}
+
+impl Segments {
+    fn of(size: [usize; 3]) -> Self {
+        let [nx, ny, nz] = size;
+        let of_line = nx.div_ceil(SEGMENT);
+        Self { size, of_line, count: (of_line * ny * nz).div_ceil(TASK) }
+    }
+
+    fn of_task(&self, task: usize) -> impl Iterator<Item = Segment> + use<'_> {
+        let [nx, ny, nz] = self.size;
+        let last = (self.of_line * ny * nz).min((task + 1) * TASK);
+        (task * TASK..last).map(move |k| {
+            let (line, begin) = (k / self.of_line, k % self.of_line * SEGMENT);
+            Segment { xs: begin..nx.min(begin + SEGMENT), y: line % ny, z: line / ny }
+        })
+    }
+
+    /// Number of points of a task, which follow one another.
+    fn points(&self, task: usize) -> usize {
+        self.of_task(task).map(|segment| segment.xs.len()).sum()
+    }
+}
+
 /// An entry of a row: difference along the line, difference of its column from the base's, number of its place.
 type Entry = (i32, Ordinal, u32);
 
@@ -52,8 +83,8 @@ struct Rows {
 }
 
 /// Work space: the lines that are being summed.
-struct Work<T> {
-    near: Near,
+struct Work<T, N> {
+    near: N,
     rows: Rows,
     /// A line as it was loaded.
     loaded: Vec<T>,
@@ -85,9 +116,12 @@ impl Tables {
     }
 }
 
-impl<'a, T: Real> Gather<'a, T> {
-    pub(super) fn new(axes: [Axis; 3], loader: Loader<'a, T>) -> Self {
-        Self { tables: Tables::new(&axes, &loader.places), axes, loader }
+/// The work space of a thread.
+type WorkOf<L> = Work<<L as Lines>::Value, <L as Lines>::Near>;
+
+impl<T: Real, L: Lines<Value = T>> Gather<L> {
+    pub(super) fn new(axes: [Axis; 3], loader: L) -> Self {
+        Self { tables: Tables::new(&axes, loader.places()), axes, loader }
     }
 
     /// Index into the last tables.
@@ -103,35 +137,27 @@ impl<'a, T: Real> Gather<'a, T> {
         if let Some(divisors) = divisors.filter(|divisors| divisors.len() != nrows) {
             return Err(Error::Shape { op: "coarsen", what: "divisors", found: divisors.len(), expected: nrows });
         }
-        let of_line = nx.div_ceil(SEGMENT);
-        let segment = |k: usize| {
-            let (line, begin) = (k / of_line, k % of_line * SEGMENT);
-            Segment { xs: begin..nx.min(begin + SEGMENT), y: line % ny, z: line / ny }
-        };
-        let count = of_line * ny * nz;
-        let task = |task: usize| (task * TASK..count.min((task + 1) * TASK)).map(segment);
-        let tasks = count.div_ceil(TASK);
+        let tasks = Segments::of([nx, ny, nz]);
 
         let total = |of: usize| {
             let mut rows = Rows::default();
-            task(of).map(|segment| self.length(&segment, &mut rows)).sum::<usize>()
+            tasks.of_task(of).map(|segment| self.length(&segment, &mut rows)).sum::<usize>()
         };
-        let mut totals: Vec<usize> = (0..tasks).into_par_iter().map(total).collect();
+        let mut totals: Vec<usize> = (0..tasks.count).into_par_iter().map(total).collect();
         let lengths = totals.clone();
         let nnz = begins(&mut totals);
         checked(nnz, "entries")?;
         let mut row_ptr: Vec<Offset> = zeroed(nrows + 1, "row pointers")?;
         let mut col_idx: Vec<Ordinal> = zeroed(nnz, "columns")?;
         let mut values: Vec<T> = zeroed(nnz, "values")?;
-        let points = |of: usize| task(of).map(|segment| segment.xs.len() * b).sum::<usize>();
-        let ends = pieces(&mut row_ptr[1..], (0..tasks).map(points));
+        let ends = pieces(&mut row_ptr[1..], (0..tasks.count).map(|of| tasks.points(of) * b));
         let cols = pieces(&mut col_idx, lengths.iter().copied());
         let vals = pieces(&mut values, lengths.iter().copied());
         let out: Vec<Out<'_, T>> = (ends.into_iter().zip(cols).zip(vals).zip(totals))
             .map(|(((ends, cols), values), begin)| Out { ends, cols, values, begin, row: 0, at: 0 })
             .collect();
-        let fill = |work: &mut Work<T>, (of, mut out): (usize, Out<'_, T>)| {
-            task(of).try_for_each(|segment| {
+        let fill = |work: &mut WorkOf<L>, (of, mut out): (usize, Out<'_, T>)| {
+            tasks.of_task(of).try_for_each(|segment| {
                 self.sum(&segment, work)?;
                 self.write(&segment, work, divisors, &mut out);
                 Ok(())
@@ -141,16 +167,68 @@ impl<'a, T: Real> Gather<'a, T> {
         Csr::new(nrows, ncols, row_ptr, col_idx, values)
     }
 
-    fn work(&self) -> Work<T> {
+    /// Computes the upper diagonals of a product with one unknown per point and one class per axis, and mirrors them.
+    pub(super) fn upper(&self, to: &Neighbours) -> Result<Dia<T>> {
+        let (size, n, offsets) = (to.size(), to.points(), to.offsets());
+        let mut values: Vec<T> = zeroed(n * offsets.len(), "values")?;
+        let tasks = Segments::of(size);
+        let mut out: Vec<Vec<&mut [T]>> = (0..tasks.count).map(|_| Vec::with_capacity(offsets.len())).collect();
+        for diagonal in values.chunks_exact_mut(n.max(1)) {
+            let of_tasks = pieces(diagonal, (0..tasks.count).map(|of| tasks.points(of)));
+            out.iter_mut().zip(of_tasks).for_each(|(of, piece)| of.push(piece));
+        }
+        let at = to.upper(&offsets);
+        let places: Vec<(usize, [i32; 3], usize)> = (self.tables.x[0].places.iter().enumerate())
+            .filter(|(_, place)| is_upper(place.d))
+            .filter_map(|(k, place)| Some((k, place.d, at[number(place.d)]? as usize)))
+            .collect();
+        let fill = |work: &mut WorkOf<L>, (of, mut out): (usize, Vec<&mut [T]>)| {
+            let mut first = 0;
+            tasks.of_task(of).try_for_each(|segment| {
+                self.sum(&segment, work)?;
+                let (lines, len, _) = self.summed(&segment, work);
+                for &(k, [dx, dy, dz], diagonal) in &places {
+                    let inside = |at: usize, d: i32, n: usize| (0..n as i64).contains(&(at as i64 + i64::from(d)));
+                    if !(inside(segment.y, dy, size[1]) && inside(segment.z, dz, size[2])) {
+                        continue;
+                    }
+                    let xs = segment.xs.clone();
+                    let (begin, end) = (xs.start.max(usize::from(dx < 0)), xs.end.min(size[0] - usize::from(dx > 0)));
+                    if begin < end {
+                        let sums = &lines[0][k * len + begin - xs.start..k * len + end - xs.start];
+                        out[diagonal][first + begin - xs.start..first + end - xs.start].copy_from_slice(sums);
+                    }
+                }
+                first += segment.xs.len();
+                Ok(())
+            })
+        };
+        out.into_par_iter().enumerate().map_init(|| self.work(), fill).collect::<Result<()>>()?;
+        mirror(n, &offsets, &mut values);
+        Dia::new(n, n, offsets, values)
+    }
+
+    /// The lines of a segment whose sums are complete, one per class, the distance of their places, and the number of
+    /// classes.
+    fn summed<'w>(&self, segment: &Segment, work: &'w WorkOf<L>) -> (&'w [Vec<T>], usize, usize) {
+        let [x, y, _] = &self.axes;
+        match (x.mode, y.mode) {
+            (Mode::Keep, Mode::Keep) => (std::slice::from_ref(&work.ring[segment.y % 3].1), self.len(), 1),
+            (Mode::Keep, _) => (std::slice::from_ref(&work.plane), self.len(), 1),
+            _ => (&work.done[..], padded(x.rows().min(SEGMENT)), x.classes()),
+        }
+    }
+
+    fn work(&self) -> WorkOf<L> {
         let rows = self.axes[0].rows().min(SEGMENT);
         let (fine, most) = (self.len(), |tables: &[Table]| tables.iter().map(|t| t.places.len()).max().unwrap_or(0));
         let lines = |places: usize, len: usize| vec![T::zero(); places * len];
         let is_kept = |axis: usize| self.axes[axis].mode == Mode::Keep;
         let done = if is_kept(0) { 0 } else { most(&self.tables.x) };
         Work {
-            near: Near::default(),
+            near: L::Near::default(),
             rows: Rows::default(),
-            loaded: lines(if is_kept(2) { 0 } else { self.loader.places.len() }, fine),
+            loaded: lines(if is_kept(2) { 0 } else { self.loader.places().len() }, fine),
             ring: std::array::from_fn(|_| (None, lines(most(&self.tables.z), fine))),
             plane: lines(if is_kept(1) { 0 } else { most(&self.tables.y) }, fine),
             done: vec![lines(done, padded(rows)); self.axes[0].classes()],
@@ -163,7 +241,7 @@ impl<'a, T: Real> Gather<'a, T> {
     }
 
     /// Sums a segment's rows: into `done`, or into the earlier lines if x is not halved.
-    fn sum(&self, segment: &Segment, work: &mut Work<T>) -> Result<()> {
+    fn sum(&self, segment: &Segment, work: &mut WorkOf<L>) -> Result<()> {
         let [x, y, z] = &self.axes;
         let Work { near, loaded, ring, plane, done, .. } = work;
         let (xs, len) = (x.span(&segment.xs), self.len());
@@ -288,14 +366,11 @@ impl<'a, T: Real> Gather<'a, T> {
     }
 
     /// Writes a segment's rows, whose sums are complete.
-    fn write(&self, segment: &Segment, work: &mut Work<T>, divisors: Option<&[T]>, out: &mut Out<'_, T>) {
+    fn write(&self, segment: &Segment, work: &mut WorkOf<L>, divisors: Option<&[T]>, out: &mut Out<'_, T>) {
         self.list(segment, &mut work.rows);
+        let work = &*work;
+        let (lines, len, step) = self.summed(segment, work);
         let ([x, y, z], b) = (&self.axes, self.loader.unknowns());
-        let (lines, len, step) = match (x.mode, y.mode) {
-            (Mode::Keep, Mode::Keep) => (std::slice::from_ref(&work.ring[segment.y % 3].1), self.len(), 1),
-            (Mode::Keep, _) => (std::slice::from_ref(&work.plane), self.len(), 1),
-            _ => (&work.done[..], padded(x.rows().min(SEGMENT)), x.classes()),
-        };
         let base_line = x.cols() * (y.base(segment.y) + y.cols() * z.base(segment.z));
         let first = x.rows() * (segment.y + y.rows() * segment.z);
         self.each_row(segment, &work.rows, |at, unknown, list| {

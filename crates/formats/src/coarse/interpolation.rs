@@ -7,20 +7,24 @@ use crate::{Csr, Error, Ordinal, Real, Result};
 const NONE: Ordinal = Ordinal::MAX;
 
 impl Coarsening {
+    /// The coarse points next to a fine one along an axis, ascending, with their weights.
+    pub(super) fn parents(&self, axis: usize, point: usize) -> impl Iterator<Item = (usize, f64)> + Clone + use<> {
+        let coarse = self.coarse()[axis];
+        let pair = match (self.halved[axis], point % 2) {
+            (false, _) => [Some((point, 1.0)), None],
+            (true, 1) => [Some((point / 2, 1.0)), None],
+            (true, _) => [(point / 2).checked_sub(1).map(|before| (before, 0.5)), Some((point / 2, 0.5))],
+        };
+        pair.into_iter().flatten().filter(move |parent| parent.0 < coarse)
+    }
+
     /// Makes P, with one row per fine point and unknown.
     ///
     /// # Errors
     /// [`Error::TooLarge`], [`Error::OutOfMemory`].
     pub fn interpolation<T: Real>(&self) -> Result<Csr<T>> {
         let (fine, coarse, b) = (self.fine, self.coarse(), self.unknowns.max(1));
-        let parents = |axis: usize, point: usize| {
-            let pair = match (self.halved[axis], point % 2) {
-                (false, _) => [Some((point, 1.0)), None],
-                (true, 1) => [Some((point / 2, 1.0)), None],
-                (true, _) => [(point / 2).checked_sub(1).map(|before| (before, 0.5)), Some((point / 2, 0.5))],
-            };
-            pair.into_iter().flatten().filter(move |parent| parent.0 < coarse[axis])
-        };
+        let parents = |axis: usize, point: usize| self.parents(axis, point);
         let at = |row: usize| [row / b % fine[0], row / b / fine[0] % fine[1], row / b / fine[0] / fine[1]];
         let count = |row: usize| {
             let point = at(row);

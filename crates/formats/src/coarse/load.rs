@@ -15,13 +15,31 @@ const OTHER_PART: u32 = u32::MAX - 1;
 /// Number of samples per task.
 const SAMPLES: usize = 1024;
 
+/// A matrix as lines of points: what sums along the axes are made from.
+pub(super) trait Lines: Sync {
+    type Value: Real;
+    /// What is known of the line that was loaded last.
+    type Near: Default;
+    fn places(&self) -> &[Place];
+    fn unknowns(&self) -> usize;
+    /// Fills `lines`, one of `len` points per place, from the points `xs` of the line at y, z; zeros follow them.
+    fn load(
+        &self,
+        line: [usize; 2],
+        xs: &Range<usize>,
+        len: usize,
+        lines: &mut [Self::Value],
+        near: &mut Self::Near,
+    ) -> Result<()>;
+}
+
 /// A part of a matrix with its stencil.
 pub(super) struct Loader<'a, T> {
     a: &'a Csr<T>,
     size: [usize; 3],
     unknowns: usize,
     /// Places of the part.
-    pub(super) places: Vec<Place>,
+    places: Vec<Place>,
     /// Neighbouring points, ascending; each with the number of its place for each pair of unknowns.
     points: Vec<([i32; 3], Vec<u32>)>,
 }
@@ -63,10 +81,6 @@ impl<'a, T: Real> Loader<'a, T> {
             number += u32::from(kept);
         }
         Ok(Self { a, size, unknowns, places, points })
-    }
-
-    pub(super) fn unknowns(&self) -> usize {
-        self.unknowns
     }
 
     /// Moves `near` to the line at y, z.
@@ -114,42 +128,6 @@ impl<'a, T: Real> Loader<'a, T> {
         Ok(())
     }
 
-    /// Fills `lines`, one of `len` points per place, from the points `xs` of the line at y, z; zeros follow them.
-    pub(super) fn load(
-        &self,
-        [y, z]: [usize; 2],
-        xs: &Range<usize>,
-        len: usize,
-        lines: &mut [T],
-        near: &mut Near,
-    ) -> Result<()> {
-        let ([nx, ny, _], b) = (self.size, self.unknowns);
-        self.aim(y, z, near);
-        lines.fill(T::zero());
-        let first = nx * (y + ny * z);
-        for x in xs.clone() {
-            let at = x - xs.start;
-            if b == 1 && x >= near.before && x + near.after < nx {
-                let row = first + x;
-                let (cols, values) = self.a.row(row);
-                let is_whole = cols.len() == near.shifts.len()
-                    && cols.iter().zip(&near.shifts).fold(0, |any, (col, by)| any | col.wrapping_sub(*by) ^ row as u32)
-                        == 0;
-                if is_whole {
-                    // The places of a part follow one another.
-                    for (&place, &value) in near.places[near.kept.clone()].iter().zip(&values[near.kept.clone()]) {
-                        lines[place as usize * len + at] = value;
-                    }
-                    continue;
-                }
-            }
-            for row in (first + x) * b..(first + x + 1) * b {
-                self.entries(near, row, x, |place, value| lines[place * len + at] = value)?;
-            }
-        }
-        Ok(())
-    }
-
     /// See [`Stencil::moments`].
     pub(super) fn moments(&self, samples: usize) -> Result<Moments> {
         let (n, [nx, ny, _]) = (self.a.nrows(), self.size);
@@ -180,5 +158,44 @@ impl<'a, T: Real> Loader<'a, T> {
         };
         let tasks: Vec<Result<Moments>> = (0..count.div_ceil(SAMPLES)).into_par_iter().map(sum).collect();
         tasks.into_iter().try_fold(Moments::default(), |all, sums| sums.map(|sums| all.plus(&sums)))
+    }
+}
+
+impl<T: Real> Lines for Loader<'_, T> {
+    type Value = T;
+    type Near = Near;
+
+    fn places(&self) -> &[Place] {
+        &self.places
+    }
+    fn unknowns(&self) -> usize {
+        self.unknowns
+    }
+    fn load(&self, [y, z]: [usize; 2], xs: &Range<usize>, len: usize, lines: &mut [T], near: &mut Near) -> Result<()> {
+        let ([nx, ny, _], b) = (self.size, self.unknowns);
+        self.aim(y, z, near);
+        lines.fill(T::zero());
+        let first = nx * (y + ny * z);
+        for x in xs.clone() {
+            let at = x - xs.start;
+            if b == 1 && x >= near.before && x + near.after < nx {
+                let row = first + x;
+                let (cols, values) = self.a.row(row);
+                let is_whole = cols.len() == near.shifts.len()
+                    && cols.iter().zip(&near.shifts).fold(0, |any, (col, by)| any | col.wrapping_sub(*by) ^ row as u32)
+                        == 0;
+                if is_whole {
+                    // The places of a part follow one another.
+                    for (&place, &value) in near.places[near.kept.clone()].iter().zip(&values[near.kept.clone()]) {
+                        lines[place as usize * len + at] = value;
+                    }
+                    continue;
+                }
+            }
+            for row in (first + x) * b..(first + x + 1) * b {
+                self.entries(near, row, x, |place, value| lines[place * len + at] = value)?;
+            }
+        }
+        Ok(())
     }
 }

@@ -17,10 +17,12 @@ mod axis;
 mod gather;
 mod interpolation;
 mod load;
+mod neighbours;
 
 use crate::{Csr, Grid, Real, Result};
 
 pub use interpolation::Injection;
+pub use neighbours::{Diagonals, NEIGHBOURS, Neighbours};
 
 use axis::{Axis, Mode};
 use gather::{Gather, Tables};

@@ -1,0 +1,126 @@
+//! Stencil matrices of geometric multigrid on the CPU: the host's functions, by the threads of the device.
+//!
+//! Order: that of [`spandrel_formats::Coarsening`]. Cost: see [`spandrel_backend::Stencils`]; a smoothing step reads
+//! four vectors and writes two.
+
+use std::sync::Arc;
+
+use spandrel_backend::error::expect_len;
+use spandrel_backend::{Converted, Error, Gate, Load, Relax, Result, Spectrum, Stencils};
+use spandrel_formats::{Coarsening, Dia, Neighbours, Real, Traffic};
+
+use crate::backend::GRANULE;
+use crate::device::open;
+use crate::simd::simd_fn;
+use crate::spgemm::typed;
+use crate::threads::Shared;
+use crate::{Cpu, CpuDia, Vector};
+
+simd_fn! {
+    /// See [`Stencils::relax`].
+    fn relax_slices<T>(step: Relax<T>, d: &[T], s: &[T], z: &mut [T], x: &mut [T]) {
+        let Relax { kept, taken, weight, adds } = step;
+        let rows = d.iter().zip(s).zip(z.iter_mut().zip(x));
+        match (kept, adds) {
+            (Some(kept), _) => rows.for_each(|((&d, &s), (z, x))| {
+                *z = kept * *z + taken * (d * s);
+                *x = if adds { *x + weight * *z } else { weight * *z };
+            }),
+            (None, true) => rows.for_each(|((&d, &s), (z, x))| {
+                *z = taken * (d * s);
+                *x += weight * *z;
+            }),
+            (None, false) => rows.for_each(|((&d, &s), (z, x))| {
+                *z = taken * (d * s);
+                *x = weight * *z;
+            }),
+        }
+    }
+}
+
+impl<T: Real> Stencils<T> for Cpu {
+    fn coarser_stencil(&self, a: &CpuDia<T>, of: &Neighbours, to: &Coarsening) -> Result<Converted<CpuDia<T>>> {
+        let (offsets, values) = a.diagonals();
+        if !of.is_symmetric(offsets, values).map_err(typed)? {
+            let why = "it must equal its transpose".to_owned();
+            return Err(Error::Unsupported { op: "coarser_stencil", noun: "a matrix", why });
+        }
+        let coarse: Dia<T> = of.galerkin(offsets, values, to).map_err(typed)?;
+        let (nnz, storage, spmv_bytes) = (of.coarser(to).entries(), coarse.storage(), coarse.spmv_bytes());
+        let resident = self.load(Arc::new(coarse))?;
+        let (storage, spmv_bytes) = Load::<Dia<T>>::traffic(self, &resident).unwrap_or((storage, spmv_bytes));
+        Ok(Converted { resident, nnz, storage, spmv_bytes })
+    }
+
+    fn stencil_spectrum(&self, a: &CpuDia<T>, of: &Neighbours, inverse: &mut Vector<T>) -> Result<Spectrum> {
+        let (offsets, values) = a.diagonals();
+        let (bound, unfit) = of.spectrum(offsets, values, inverse.as_mut_slice()).map_err(typed)?;
+        Ok(Spectrum { bound, unfit })
+    }
+
+    fn stencil_rows(&self, a: &CpuDia<T>, of: &Neighbours, step: usize) -> Result<Vec<T>> {
+        let (offsets, values) = a.diagonals();
+        of.rows(offsets, values, step).map_err(typed)
+    }
+
+    fn restrict(&self, gate: Gate<'_, Self>, to: &Coarsening, r: &Vector<T>, s: &mut Vector<T>) -> Result<()> {
+        let [cx, cy, cz] = to.coarse();
+        expect_len("restrict", "r", r.len(), to.fine().iter().product())?;
+        expect_len("restrict", "s", s.len(), cx * cy * cz)?;
+        if open(gate) {
+            let (r, s) = (r.as_slice(), Shared::new(s.as_mut_slice()));
+            let bytes = r.len() / (cy * cz).max(1) * T::BYTES;
+            self.split(cy * cz, bytes, 1, |lines| {
+                let mut work = Default::default();
+                for line in lines {
+                    // SAFETY: `split` hands out disjoint ranges of lines.
+                    let s = unsafe { s.part(line * cx..(line + 1) * cx) };
+                    to.restrict_line(r, [line % cy, line / cy], &mut work, s);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    fn prolong(&self, gate: Gate<'_, Self>, to: &Coarsening, e: &Vector<T>, x: &mut Vector<T>) -> Result<()> {
+        let [nx, ny, nz] = to.fine();
+        expect_len("prolong", "e", e.len(), to.coarse().iter().product())?;
+        expect_len("prolong", "x", x.len(), nx * ny * nz)?;
+        if open(gate) {
+            let (e, x) = (e.as_slice(), Shared::new(x.as_mut_slice()));
+            self.split(ny * nz, 3 * nx * T::BYTES, 1, |lines| {
+                let mut work = Default::default();
+                for line in lines {
+                    // SAFETY: `split` hands out disjoint ranges of lines.
+                    let x = unsafe { x.part(line * nx..(line + 1) * nx) };
+                    to.prolong_line(e, [line % ny, line / ny], &mut work, x);
+                }
+            });
+        }
+        Ok(())
+    }
+
+    fn relax(
+        &self,
+        gate: Gate<'_, Self>,
+        step: Relax<T>,
+        d: &Vector<T>,
+        s: &Vector<T>,
+        z: &mut Vector<T>,
+        x: &mut Vector<T>,
+    ) -> Result<()> {
+        for (what, len) in [("s", s.len()), ("z", z.len()), ("x", x.len())] {
+            expect_len("relax", what, len, d.len())?;
+        }
+        if open(gate) {
+            let (simd, d, s) = (self.simd(), d.as_slice(), s.as_slice());
+            let (z, x) = (Shared::new(z.as_mut_slice()), Shared::new(x.as_mut_slice()));
+            self.split(d.len(), 6 * T::BYTES, GRANULE, |rows| {
+                // SAFETY: `split` hands out disjoint ranges of z and x.
+                let (z, x) = unsafe { (z.part(rows.clone()), x.part(rows.clone())) };
+                relax_slices(simd, step, &d[rows.clone()], &s[rows], z, x);
+            });
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,195 @@
+//! Stencil matrices of geometric multigrid on the GPU.
+//!
+//! Layout: the upper half of [`CudaDia`]. Order: that of [`spandrel_formats::Coarsening`]. Cost: see kernels/stencil.cu.
+//! Kernels: kernels/stencil.cu.
+
+use spandrel_backend::error::expect_len;
+use spandrel_backend::{Converted, Error, Gate, Relax, Result, Spectrum, Stencils};
+use spandrel_formats::{Coarsening, NEIGHBOURS, Neighbours, Real};
+
+use crate::csr::not_recorded;
+use crate::device::gate_pointer;
+use crate::kernel::{Argument, kernels};
+use crate::launch::Grid;
+use crate::memory::{Address, Buffer};
+use crate::{Cuda, CudaDia, Vector};
+
+kernels! {
+    struct CoarsenStencil { values: Address, of: StencilArg, to: GridsArg, coarse: StencilArg, out: Address }
+    in STENCIL { WHOLE: "coarsen_stencil", NARROW: "coarsen_in_f32_stencil" }
+
+    struct SpectrumStencil { values: Address, of: StencilArg, inverse: Address, most: Address, unfit: Address }
+    in STENCIL { WHOLE: "spectrum_stencil", NARROW: "spectrum_in_f32_stencil" }
+
+    struct SampleStencil { values: Address, of: StencilArg, step: u64, count: u64, out: Address }
+    in STENCIL { WHOLE: "sample_stencil", NARROW: "sample_in_f32_stencil" }
+
+    struct RestrictStencil { to: GridsArg, r: Address, s: Address, gate: Address }
+    in STENCIL { ENTRY: "restrict_stencil" }
+
+    struct ProlongStencil { to: GridsArg, e: Address, x: Address, gate: Address }
+    in STENCIL { ENTRY: "prolong_stencil" }
+
+    struct RelaxStencil {
+        n: u64, keeps: u32, kept: f64, taken: f64, weight: f64, adds: u32, d: Address, s: Address, z: Address,
+        x: Address, gate: Address,
+    }
+    in STENCIL { ENTRY: "relax_stencil" }
+}
+
+/// Threads of a thread block (`STENCIL_THREADS` of kernels/stencil.cu).
+const THREADS: usize = 128;
+
+/// `struct Stencil` of kernels/stencil.cu.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct StencilArg {
+    size: [i32; 3],
+    at: [i32; NEIGHBOURS],
+}
+// SAFETY: as many ints.
+unsafe impl Argument for StencilArg {}
+
+impl StencilArg {
+    /// Of a matrix with these stored offsets.
+    fn of(stencil: &Neighbours, stored: &[i32]) -> Self {
+        let at = stencil.upper(stored).map(|at| at.map_or(-1, |at| at as i32));
+        Self { size: stencil.size().map(|extent| extent as i32), at }
+    }
+}
+
+/// `struct Grids` of kernels/stencil.cu.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct GridsArg {
+    fine: [i32; 3],
+    coarse: [i32; 3],
+    halved: [u32; 3],
+}
+// SAFETY: as many ints.
+unsafe impl Argument for GridsArg {}
+
+impl GridsArg {
+    /// Of grids whose points are counted by 32 bits, so the extents are below 2^31 unless another is 0.
+    fn of(to: &Coarsening) -> Self {
+        let int = |size: [usize; 3]| size.map(|extent| extent as i32);
+        Self { fine: int(to.fine()), coarse: int(to.coarse()), halved: to.halved().map(u32::from) }
+    }
+}
+
+/// A thread for each of `count` items.
+fn each(count: usize) -> Grid {
+    Grid::of(count.div_ceil(THREADS), THREADS as u32)
+}
+
+/// The stencil of a matrix as kernels take it, and its values.
+///
+/// # Errors
+/// [`Error::Unsupported`] unless only the upper half is stored, [`Error::Shape`] for another grid.
+fn upper<T: Real>(op: &'static str, a: &CudaDia<T>, of: &Neighbours) -> Result<(StencilArg, Address)> {
+    expect_len(op, "a row", a.nrows(), of.points())?;
+    let refused = || Error::Unsupported { op, noun: "a matrix", why: "it must equal its transpose".to_owned() };
+    let (stored, values) = a.upper().ok_or_else(refused)?;
+    Ok((StencilArg::of(of, stored), values))
+}
+
+impl<T: Real> Stencils<T> for Cuda {
+    fn coarser_stencil(&self, a: &CudaDia<T>, of: &Neighbours, to: &Coarsening) -> Result<Converted<CudaDia<T>>> {
+        not_recorded(self, "a coarser matrix")?;
+        let (stencil, values) = upper("coarser_stencil", a, of)?;
+        let next = of.coarser(to);
+        let (n, offsets) = (next.points(), next.offsets());
+        expect_len("coarser_stencil", "the fine grid", to.fine().iter().product(), of.points())?;
+        let stored = &offsets[offsets.partition_point(|&offset| offset < 0)..];
+        let out = Buffer::<T>::zeros(self.stream(), n * stored.len(), "a matrix's values")?;
+        let coarse = StencilArg::of(&next, stored);
+        let parameters = CoarsenStencil { values, of: stencil, to: GridsArg::of(to), coarse, out: out.pointer() };
+        let entry = a.kernel([CoarsenStencil::WHOLE, CoarsenStencil::NARROW]);
+        // SAFETY: coarsen_stencil(values, of, to, coarse, out), the diagonals of the fine grid, and room for each of the
+        // coarse one.
+        unsafe { self.launch::<T, _>(entry, each(n), &parameters)? };
+        let resident = CudaDia::of_upper(self, n, &offsets, out)?;
+        let (storage, spmv_bytes) = resident.bytes();
+        Ok(Converted { resident, nnz: next.entries(), storage, spmv_bytes })
+    }
+
+    fn stencil_spectrum(&self, a: &CudaDia<T>, of: &Neighbours, inverse: &mut Vector<T>) -> Result<Spectrum> {
+        not_recorded(self, "a look at the diagonal")?;
+        let (stencil, values) = upper("stencil_spectrum", a, of)?;
+        expect_len("stencil_spectrum", "the inverse of the diagonal", inverse.len(), of.points())?;
+        let most = Buffer::<u64>::zeros(self.stream(), 1, "a bound on the spectrum")?;
+        let unfit = Buffer::from_host(self.stream(), &[u32::MAX], "the first unfit row")?;
+        let (to, most_at, unfit_at) = (inverse.pointer(), most.pointer(), unfit.pointer());
+        let parameters = SpectrumStencil { values, of: stencil, inverse: to, most: most_at, unfit: unfit_at };
+        let entry = a.kernel([SpectrumStencil::WHOLE, SpectrumStencil::NARROW]);
+        // SAFETY: spectrum_stencil(values, of, inverse, most, unfit), an element per row.
+        unsafe { self.launch::<T, _>(entry, each(of.points()), &parameters)? };
+        let bound = f64::from_bits(most.to_host("a bound on the spectrum")?[0]);
+        let row = unfit.to_host("the first unfit row")?[0];
+        Ok(Spectrum { bound, unfit: (row != u32::MAX).then_some(row as usize) })
+    }
+
+    fn stencil_rows(&self, a: &CudaDia<T>, of: &Neighbours, step: usize) -> Result<Vec<T>> {
+        not_recorded(self, "rows on their way to the host")?;
+        let (stencil, values) = upper("stencil_rows", a, of)?;
+        expect_len("stencil_rows", "a step", step.min(1), 1)?;
+        let count = of.points().div_ceil(step);
+        let out = Buffer::<T>::uninit(self.stream(), count * NEIGHBOURS, "rows of a matrix")?;
+        let parameters =
+            SampleStencil { values, of: stencil, step: step as u64, count: count as u64, out: out.pointer() };
+        let entry = a.kernel([SampleStencil::WHOLE, SampleStencil::NARROW]);
+        // SAFETY: sample_stencil(values, of, step, count, out), room for the places of so many rows.
+        unsafe { self.launch::<T, _>(entry, each(count), &parameters)? };
+        out.to_host("rows of a matrix")
+    }
+
+    fn restrict(&self, gate: Gate<'_, Self>, to: &Coarsening, r: &Vector<T>, s: &mut Vector<T>) -> Result<()> {
+        let points = to.coarse().iter().product();
+        expect_len("restrict", "r", r.len(), to.fine().iter().product())?;
+        expect_len("restrict", "s", s.len(), points)?;
+        let (r, s, gate) = (r.pointer(), s.pointer(), gate_pointer(gate));
+        let parameters = RestrictStencil { to: GridsArg::of(to), r, s, gate };
+        // SAFETY: restrict_stencil(to, r, s, gate), an element per point of each grid.
+        unsafe { self.launch::<T, _>(RestrictStencil::ENTRY, each(points), &parameters) }
+    }
+
+    fn prolong(&self, gate: Gate<'_, Self>, to: &Coarsening, e: &Vector<T>, x: &mut Vector<T>) -> Result<()> {
+        let points = to.fine().iter().product();
+        expect_len("prolong", "e", e.len(), to.coarse().iter().product())?;
+        expect_len("prolong", "x", x.len(), points)?;
+        let (e, x, gate) = (e.pointer(), x.pointer(), gate_pointer(gate));
+        let parameters = ProlongStencil { to: GridsArg::of(to), e, x, gate };
+        // SAFETY: prolong_stencil(to, e, x, gate), an element per point of each grid.
+        unsafe { self.launch::<T, _>(ProlongStencil::ENTRY, each(points), &parameters) }
+    }
+
+    fn relax(
+        &self,
+        gate: Gate<'_, Self>,
+        step: Relax<T>,
+        d: &Vector<T>,
+        s: &Vector<T>,
+        z: &mut Vector<T>,
+        x: &mut Vector<T>,
+    ) -> Result<()> {
+        let n = d.len();
+        for (what, len) in [("s", s.len()), ("z", z.len()), ("x", x.len())] {
+            expect_len("relax", what, len, n)?;
+        }
+        let parameters = RelaxStencil {
+            n: n as u64,
+            keeps: u32::from(step.kept.is_some()),
+            kept: step.kept.map_or(0.0, Real::as_f64),
+            taken: step.taken.as_f64(),
+            weight: step.weight.as_f64(),
+            adds: u32::from(step.adds),
+            d: d.pointer(),
+            s: s.pointer(),
+            z: z.pointer(),
+            x: x.pointer(),
+            gate: gate_pointer(gate),
+        };
+        // SAFETY: relax_stencil(n, keeps, kept, taken, weight, adds, d, s, z, x, gate) on vectors of n elements.
+        unsafe { self.launch::<T, _>(RelaxStencil::ENTRY, Grid::rows(n), &parameters) }
+    }
+}

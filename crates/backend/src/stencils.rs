@@ -1,0 +1,140 @@
+//! What geometric multigrid needs from a device besides products: coarser stencil matrices, moves between grids, and
+//! the step of a polynomial smoother.
+
+use spandrel_formats::{Coarsening, Dia, NEIGHBOURS, Neighbours, Real};
+
+use crate::error::expect_len;
+use crate::ops::{Backend, Converted, Load};
+use crate::{Gate, Mat, Result};
+
+/// Sets up coarser versions of symmetric stencil matrices that are on the device, and moves vectors between their
+/// grids.
+///
+/// A matrix is a [`Neighbours`] stencil by diagonals and equals its transpose; only the diagonals at or above the main
+/// one count. Every result has the bits of the host's functions in [`spandrel_formats`] on every device and for any
+/// number of threads.
+pub trait Stencils<T: Real>: Load<Dia<T>> + Backend<T> {
+    /// Makes P^T A P: see [`Neighbours::galerkin`]. Blocks; must not be recorded.
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] if the matrix or the coarsening belongs to another grid; [`crate::Error::Unsupported`]
+    /// for a matrix that does not equal its transpose; [`crate::Error::OutOfMemory`].
+    fn coarser_stencil(
+        &self,
+        a: &<Self as Load<Dia<T>>>::Resident,
+        of: &Neighbours,
+        to: &Coarsening,
+    ) -> Result<Converted<<Self as Load<Dia<T>>>::Resident>>;
+
+    /// Writes one over the diagonal to `inverse`, and returns a bound on the spectrum of D^-1 A. Blocks; must not be
+    /// recorded.
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] for a matrix of another grid, or another length of `inverse`.
+    fn stencil_spectrum(
+        &self,
+        a: &<Self as Load<Dia<T>>>::Resident,
+        of: &Neighbours,
+        inverse: &mut Self::Vector,
+    ) -> Result<Spectrum>;
+
+    /// The places of the rows 0, `step`, 2 `step`, ...: see [`Neighbours::rows`]. Blocks; must not be recorded.
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] for a matrix of another grid, or a step of 0.
+    fn stencil_rows(&self, a: &<Self as Load<Dia<T>>>::Resident, of: &Neighbours, step: usize) -> Result<Vec<T>>;
+
+    /// s <- P^T r: see [`Coarsening::restricted`].
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] unless r has an element per fine point and s one per coarse point.
+    fn restrict(&self, gate: Gate<'_, Self>, to: &Coarsening, r: &Self::Vector, s: &mut Self::Vector) -> Result<()>;
+
+    /// x <- x + P e: see [`Coarsening::interpolated`].
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] unless x has an element per fine point and e one per coarse point.
+    fn prolong(&self, gate: Gate<'_, Self>, to: &Coarsening, e: &Self::Vector, x: &mut Self::Vector) -> Result<()>;
+
+    /// z <- kept z + taken (d s), then x <- x + weight z, element by element. A product is rounded before it is added.
+    /// The first step of a polynomial (`kept` is `None`) does not read z; without `adds`, the old x is not read and
+    /// counts as zero.
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] unless all vectors have the same length.
+    fn relax(
+        &self,
+        gate: Gate<'_, Self>,
+        step: Relax<T>,
+        d: &Self::Vector,
+        s: &Self::Vector,
+        z: &mut Self::Vector,
+        x: &mut Self::Vector,
+    ) -> Result<()>;
+}
+
+/// The coefficients of [`Stencils::relax`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Relax<T> {
+    /// Of the old z.
+    pub kept: Option<T>,
+    /// Of d s.
+    pub taken: T,
+    /// Of z in x.
+    pub weight: T,
+    /// Whether the old x counts.
+    pub adds: bool,
+}
+
+/// What the diagonal D of a matrix says about the spectrum of D^-1 A.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Spectrum {
+    /// A bound on the magnitudes of the eigenvalues of D^-1 A: the largest sum of |a_ij| over |a_ii|, in f64, each sum
+    /// by ascending column.
+    pub bound: f64,
+    /// The first row with an entry that is not finite, or without a positive diagonal entry that has a finite inverse.
+    /// If there is one, the rest means nothing.
+    pub unfit: Option<usize>,
+}
+
+impl<T: Real, B: Stencils<T>> Mat<B, Dia<T>> {
+    /// Makes the matrix of the coarser grid. See [`Stencils::coarser_stencil`].
+    ///
+    /// # Errors
+    /// As [`Stencils::coarser_stencil`].
+    pub fn coarser_stencil(&self, be: &B, of: &Neighbours, to: &Coarsening) -> Result<Self> {
+        self.expect_grid(of)?;
+        expect_len("coarser_stencil", "the fine grid", to.fine().iter().product(), of.points())?;
+        let made = be.coarser_stencil(self.resident(), of, to)?;
+        let n = to.coarse().iter().product();
+        // SAFETY: `Stencils` makes a square matrix with a row per coarse point.
+        Ok(unsafe { Self::from_resident(n, n, made) })
+    }
+
+    /// One over the diagonal, and the bound on the spectrum. See [`Stencils::stencil_spectrum`].
+    ///
+    /// # Errors
+    /// As [`Stencils::stencil_spectrum`].
+    pub fn stencil_spectrum(&self, be: &B, of: &Neighbours, inverse: &mut B::Vector) -> Result<Spectrum> {
+        self.expect_grid(of)?;
+        expect_len("stencil_spectrum", "the inverse of the diagonal", be.len(inverse), of.points())?;
+        be.stencil_spectrum(self.resident(), of, inverse)
+    }
+
+    /// The places of every `step`-th row, [`NEIGHBOURS`] each. See [`Stencils::stencil_rows`].
+    ///
+    /// # Errors
+    /// As [`Stencils::stencil_rows`].
+    pub fn stencil_rows(&self, be: &B, of: &Neighbours, step: usize) -> Result<Vec<T>> {
+        self.expect_grid(of)?;
+        expect_len("stencil_rows", "a step", step.min(1), 1)?;
+        let rows = be.stencil_rows(self.resident(), of, step)?;
+        expect_len("stencil_rows", "the places", rows.len(), of.points().div_ceil(step) * NEIGHBOURS)?;
+        Ok(rows)
+    }
+
+    fn expect_grid(&self, of: &Neighbours) -> Result<()> {
+        expect_len("a stencil", "a column", self.nrows(), of.points())?;
+        expect_len("a stencil", "a row", self.ncols(), of.points())
+    }
+}

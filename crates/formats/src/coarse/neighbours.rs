@@ -1,0 +1,514 @@
+//! Symmetric stencils of nearest neighbours by diagonals: where their values lie, and P^T A P as a matrix of the same
+//! kind.
+//!
+//! A row couples at most with the 27 points whose coordinates differ by at most one along each axis, and so does a row
+//! of P^T A P. Layout: a [`Dia`]. Only the diagonals at or above the main one are read, and those below it are written
+//! as their mirror images, so the coarse matrix equals its transpose bit for bit.
+//!
+//! Order: that of [`Coarsening::galerkin`]. Cost: the upper diagonals are read one and a half times if z is halved,
+//! otherwise once.
+
+use std::ops::Range;
+
+use rayon::prelude::*;
+
+use super::axis::Mode;
+use super::gather::Gather;
+use super::load::Lines;
+use super::{Coarsening, Moments, Place, Stencil};
+use crate::grid::holds;
+use crate::{Dia, Error, Real, Result};
+
+/// Places of a row: (dz + 1) 9 + (dy + 1) 3 + dx + 1 for the differences dx, dy, dz of coordinates.
+pub const NEIGHBOURS: usize = 27;
+
+/// A symmetric stencil of nearest neighbours with one unknown per point, whose matrix is stored by diagonals.
+///
+/// Positions of the diagonals that connect the end of a line or plane with the beginning of the next hold no entry of
+/// the stencil. They must be 0.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Neighbours {
+    size: [usize; 3],
+    stencil: Stencil,
+}
+
+/// The values of diagonals, one diagonal after the other, each with a value per row.
+#[derive(Clone, Copy, Debug)]
+pub enum Diagonals<'a, T> {
+    /// In their own type.
+    Own(&'a [T]),
+    /// In f32, which holds each of them exactly.
+    Narrow(&'a [f32]),
+}
+
+impl<T: Real> Diagonals<'_, T> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Own(values) => values.len(),
+            Self::Narrow(values) => values.len(),
+        }
+    }
+
+    fn get(&self, at: usize) -> T {
+        match self {
+            Self::Own(values) => values[at],
+            Self::Narrow(values) => T::from_f64(f64::from(values[at])),
+        }
+    }
+
+    fn copy(&self, from: Range<usize>, to: &mut [T]) {
+        match self {
+            Self::Own(values) => to.copy_from_slice(&values[from]),
+            Self::Narrow(values) => {
+                to.iter_mut().zip(&values[from]).for_each(|(to, &v)| *to = T::from_f64(f64::from(v)));
+            }
+        }
+    }
+}
+
+impl Neighbours {
+    /// Takes a stencil. `None` unless it has one unknown per point, couples nearest neighbours only, is symmetric, and
+    /// has a diagonal.
+    pub fn of(stencil: &Stencil) -> Option<Self> {
+        let (size, places) = (stencil.size, &stencil.places);
+        let has = |d: [i32; 3]| places.iter().any(|place| place.d == d);
+        let fits = stencil.unknowns == 1
+            && has([0; 3])
+            && places.iter().all(|place| place.d.iter().all(|d| d.abs() <= 1) && has(place.d.map(|d| -d)));
+        // Along an axis of one point there are no neighbours.
+        let is_real = |place: &Place| (0..3).all(|axis| place.d[axis] == 0 || size[axis] > 1);
+        let places = places.iter().copied().filter(is_real).collect();
+        fits.then_some(Self { size, stencil: Stencil { size, unknowns: 1, places } })
+    }
+
+    /// Extents of the grid.
+    pub fn size(&self) -> [usize; 3] {
+        self.size
+    }
+
+    /// Number of points, which is the number of rows.
+    pub fn points(&self) -> usize {
+        self.size.iter().product()
+    }
+
+    /// Number of entries of a matrix that fills the stencil.
+    pub fn entries(&self) -> usize {
+        let inside =
+            |place: &Place| (0..3).map(|k| self.size[k] - place.d[k].unsigned_abs() as usize).product::<usize>();
+        self.stencil.places.iter().map(inside).sum()
+    }
+
+    /// The difference of column and row of a place.
+    fn offset(&self, [dx, dy, dz]: [i32; 3]) -> i64 {
+        let [nx, ny, _] = self.size.map(|n| n as i64);
+        i64::from(dx) + nx * (i64::from(dy) + ny * i64::from(dz))
+    }
+
+    /// The diagonals, ascending. On an axis of two points, two places may share one.
+    pub fn offsets(&self) -> Vec<i32> {
+        let mut offsets: Vec<i32> = self.stencil.places.iter().map(|place| self.offset(place.d) as i32).collect();
+        offsets.sort_unstable();
+        offsets.dedup();
+        offsets
+    }
+
+    /// For each of the [`NEIGHBOURS`] places at or above the diagonal, which of these ascending offsets is its
+    /// diagonal; `None` for places that the stencil or the list lacks, and for those below the diagonal.
+    pub fn upper(&self, offsets: &[i32]) -> [Option<u32>; NEIGHBOURS] {
+        let mut upper = [None; NEIGHBOURS];
+        for Place { d, .. } in self.stencil.places.iter().filter(|place| is_upper(place.d)) {
+            upper[number(*d)] = offsets.binary_search(&(self.offset(*d) as i32)).ok().map(|at| at as u32);
+        }
+        upper
+    }
+
+    /// The stencil of P^T A P.
+    pub fn coarser(&self, to: &Coarsening) -> Self {
+        let size = to.coarse();
+        let mut stencil = to.stencil(&self.stencil);
+        stencil.places.retain(|place| (0..3).all(|axis| place.d[axis] == 0 || size[axis] > 1));
+        Self { size, stencil }
+    }
+
+    /// Computes P^T A P from the diagonals of A with these ascending offsets.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for another number of values, or a coarsening of another grid; [`Error::OutOfMemory`].
+    pub fn galerkin<T: Real>(&self, offsets: &[i32], values: Diagonals<'_, T>, to: &Coarsening) -> Result<Dia<T>> {
+        expect("values", values.len(), offsets.len() * self.points())?;
+        expect("points", to.fine.iter().product(), self.points())?;
+        let lines = UpperHalf { values, of: self, at: self.upper(offsets) };
+        Gather::new(to.axes(Mode::Both), lines).upper(&self.coarser(to))
+    }
+
+    /// The places of a row, 0 where there is no entry.
+    fn row<T: Real>(&self, at: &[Option<u32>; NEIGHBOURS], values: &Diagonals<'_, T>, row: usize) -> [T; NEIGHBOURS] {
+        let ([nx, ny, nz], n) = (self.size, self.points());
+        let [x, y, z] = [row % nx, row / nx % ny, row / nx / ny];
+        let mut found = [T::zero(); NEIGHBOURS];
+        for Place { d, .. } in &self.stencil.places {
+            if !(holds(x, d[0], nx) && holds(y, d[1], ny) && holds(z, d[2], nz)) {
+                continue;
+            }
+            let (upper, from) = match is_upper(*d) {
+                true => (*d, row),
+                false => (d.map(|d| -d), (row as i64 + self.offset(*d)) as usize),
+            };
+            if let Some(k) = at[number(upper)] {
+                found[number(*d)] = values.get(k as usize * n + from);
+            }
+        }
+        found
+    }
+
+    /// The places of the rows 0, `step`, 2 `step`, ..., [`NEIGHBOURS`] each, 0 where there is no entry.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for another number of values, or a step of 0.
+    pub fn rows<T: Real>(&self, offsets: &[i32], values: Diagonals<'_, T>, step: usize) -> Result<Vec<T>> {
+        expect("values", values.len(), offsets.len() * self.points())?;
+        expect("steps", step.min(1), 1)?;
+        let at = self.upper(offsets);
+        Ok((0..self.points()).step_by(step).flat_map(|row| self.row(&at, &values, row)).collect())
+    }
+
+    /// The moments of rows as [`Neighbours::rows`] gives them.
+    pub fn moments<T: Real>(rows: &[T]) -> Moments {
+        let mut sums = Moments::default();
+        for row in rows.chunks_exact(NEIGHBOURS) {
+            for (at, value) in row.iter().enumerate() {
+                let (value, d) = (value.as_f64(), difference(at).map(f64::from));
+                if at == number([0; 3]) {
+                    sums.diagonal += value;
+                }
+                for (sums, along) in sums.second.iter_mut().zip(d) {
+                    sums.iter_mut().zip(d).for_each(|(sum, other)| *sum -= value * along * other);
+                }
+            }
+        }
+        sums
+    }
+
+    /// The column of a place of a row, if it lies inside the grid.
+    pub fn column(&self, row: usize, place: usize) -> Option<usize> {
+        let ([nx, ny, nz], d) = (self.size, difference(place));
+        let [x, y, z] = [row % nx, row / nx % ny, row / nx / ny];
+        let inside = place < NEIGHBOURS && holds(x, d[0], nx) && holds(y, d[1], ny) && holds(z, d[2], nz);
+        inside.then(|| (row as i64 + self.offset(d)) as usize)
+    }
+
+    /// Whether the diagonals below the main one are the mirror images of those above it.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for another number of values.
+    pub fn is_symmetric<T: Real>(&self, offsets: &[i32], values: Diagonals<'_, T>) -> Result<bool> {
+        let n = self.points();
+        expect("values", values.len(), offsets.len() * n)?;
+        let below = offsets.partition_point(|&offset| offset < 0);
+        let mirrored = offsets.iter().zip(offsets.iter().rev()).all(|(&low, &high)| i64::from(low) == -i64::from(high));
+        let is_alike = |k: usize| {
+            let (by, mirror) = (offsets[k].unsigned_abs() as usize, offsets.len() - 1 - k);
+            (by..n).all(|row| values.get(k * n + row) == values.get(mirror * n + row - by))
+        };
+        Ok(mirrored && (0..below).into_par_iter().all(is_alike))
+    }
+
+    /// Writes one over the diagonal to `inverse`. Returns the largest sum of |a_ij| over |a_ii|, and the first row with
+    /// an entry that is not finite, or without a positive diagonal entry that has a finite inverse. Each sum is in f64
+    /// by ascending column.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for another number of values, or another length of `inverse`.
+    pub fn spectrum<T: Real>(
+        &self,
+        offsets: &[i32],
+        values: Diagonals<'_, T>,
+        inverse: &mut [T],
+    ) -> Result<(f64, Option<usize>)> {
+        const ROWS: usize = 4096;
+        let n = self.points();
+        expect("values", values.len(), offsets.len() * n)?;
+        expect("elements", inverse.len(), n)?;
+        let at = self.upper(offsets);
+        let chunk = |(chunk, inverse): (usize, &mut [T])| {
+            let (mut bound, mut unfit) = (0.0f64, usize::MAX);
+            for (row, inverse) in (chunk * ROWS..).zip(inverse) {
+                let places = self.row(&at, &values, row);
+                let diagonal = places[number([0; 3])];
+                *inverse = diagonal.recip();
+                let is_fit = diagonal > T::zero() && inverse.is_finite() && places.iter().all(|v| v.is_finite());
+                if !is_fit {
+                    unfit = unfit.min(row);
+                }
+                let sum = places.iter().fold(0.0, |sum, v| sum + v.as_f64().abs());
+                bound = bound.max(sum / diagonal.as_f64());
+            }
+            (bound, unfit)
+        };
+        let chunks = inverse.par_chunks_mut(ROWS).enumerate().map(chunk);
+        let (bound, unfit) = chunks.reduce(|| (0.0, usize::MAX), |a, b| (a.0.max(b.0), a.1.min(b.1)));
+        Ok((bound, (unfit < n).then_some(unfit)))
+    }
+
+    pub(super) fn places(&self) -> &[Place] {
+        &self.stencil.places
+    }
+}
+
+/// The number of a place.
+pub(super) fn number([dx, dy, dz]: [i32; 3]) -> usize {
+    ((dz + 1) * 9 + (dy + 1) * 3 + dx + 1) as usize
+}
+
+/// The differences of coordinates of a place.
+fn difference(number: usize) -> [i32; 3] {
+    let digit = |base: usize| (number / base % 3) as i32 - 1;
+    [digit(1), digit(3), digit(9)]
+}
+
+/// Whether a place is on the diagonal or above it.
+pub(super) fn is_upper([dx, dy, dz]: [i32; 3]) -> bool {
+    (dz, dy, dx) >= (0, 0, 0)
+}
+
+fn expect(what: &'static str, found: usize, expected: usize) -> Result<()> {
+    if found == expected { Ok(()) } else { Err(Error::Shape { op: "coarsen", what, found, expected }) }
+}
+
+/// The lines of a symmetric matrix, from its upper half.
+struct UpperHalf<'a, T> {
+    values: Diagonals<'a, T>,
+    of: &'a Neighbours,
+    at: [Option<u32>; NEIGHBOURS],
+}
+
+impl<T: Real> Lines for UpperHalf<'_, T> {
+    type Value = T;
+    type Near = ();
+
+    fn places(&self) -> &[Place] {
+        self.of.places()
+    }
+
+    fn unknowns(&self) -> usize {
+        1
+    }
+
+    fn load(&self, [y, z]: [usize; 2], xs: &Range<usize>, len: usize, lines: &mut [T], (): &mut ()) -> Result<()> {
+        let ([nx, ny, nz], n) = (self.of.size, self.of.points());
+        lines.fill(T::zero());
+        let first = nx * (y + ny * z);
+        for (place, Place { d, .. }) in self.places().iter().enumerate() {
+            // The points with a neighbour inside the grid.
+            let begin = xs.start.max(usize::from(d[0] < 0));
+            let end = xs.end.min(nx - usize::from(d[0] > 0));
+            let (upper, shift) = if is_upper(*d) { (*d, 0) } else { (d.map(|d| -d), self.of.offset(*d)) };
+            let (Some(k), true) = (self.at[number(upper)], holds(y, d[1], ny) && holds(z, d[2], nz) && begin < end)
+            else {
+                continue;
+            };
+            let from = (k as usize * n + first + begin).wrapping_add_signed(shift as isize);
+            let to = place * len + begin - xs.start;
+            self.values.copy(from..from + end - begin, &mut lines[to..to + end - begin]);
+        }
+        Ok(())
+    }
+}
+
+/// Fills the diagonals below the main one with the mirror images of those above it. The offsets are symmetric.
+pub(super) fn mirror<T: Real>(n: usize, offsets: &[i32], values: &mut [T]) {
+    let below = offsets.partition_point(|&offset| offset < 0);
+    let (lower, upper) = values.split_at_mut(below * n);
+    let upper = &*upper;
+    lower.par_chunks_exact_mut(n.max(1)).enumerate().for_each(|(k, lower)| {
+        let (by, from) = (offsets[k].unsigned_abs() as usize, (offsets.len() - 1 - k - below) * n);
+        lower[by..].copy_from_slice(&upper[from..from + n - by]);
+    });
+}
+
+impl Coarsening {
+    /// Extents of the fine grid.
+    pub fn fine(&self) -> [usize; 3] {
+        self.fine
+    }
+
+    /// The axes that are halved.
+    pub fn halved(&self) -> [bool; 3] {
+        self.halved
+    }
+
+    /// One line of P^T r, along x at the coarse y and z: sums along z first, then y, then x, each from +0 over the fine
+    /// points by coordinate. `r` has the order of the fine points, and `out` one element per coarse x.
+    pub fn restrict_line<T: Real>(&self, r: &[T], [y, z]: [usize; 2], work: &mut [Vec<T>; 2], out: &mut [T]) {
+        let axes = self.axes(Mode::Both);
+        let [nx, ny, _] = self.fine;
+        let line = |y: usize, z: usize| &r[nx * (y + ny * z)..nx * (y + ny * z + 1)];
+        let along_y = sum_lines(nx, [self.children(1, y), self.children(2, z)], line, work);
+        for (x, out) in out.iter_mut().enumerate() {
+            *out = T::zero();
+            for (x, weight) in axes[0].children().iter().filter_map(|&child| axes[0].child(x, child)) {
+                *out += T::from_f64(weight) * along_y[x];
+            }
+        }
+    }
+
+    /// Adds one line of P e to `x`, along x at the fine y and z: sums along z first, then y, then x, each from +0 over
+    /// the coarse points by coordinate. `e` has the order of the coarse points, and `x` one element per fine x.
+    pub fn prolong_line<T: Real>(&self, e: &[T], [y, z]: [usize; 2], work: &mut [Vec<T>; 2], x: &mut [T]) {
+        let [cx, cy, _] = self.coarse();
+        let line = |y: usize, z: usize| &e[cx * (y + cy * z)..cx * (y + cy * z + 1)];
+        let along_y = sum_lines(cx, [self.parents(1, y), self.parents(2, z)], line, work);
+        for (at, x) in x.iter_mut().enumerate() {
+            let mut sum = T::zero();
+            for (from, weight) in self.parents(0, at) {
+                sum += T::from_f64(weight) * along_y[from];
+            }
+            *x += sum;
+        }
+    }
+
+    /// The fine points that are summed to a coarse one along an axis, ascending, with their weights.
+    fn children(&self, axis: usize, row: usize) -> impl Iterator<Item = (usize, f64)> + Clone + use<> {
+        let along = self.axes(Mode::Both)[axis];
+        along.children().iter().filter_map(move |&child| along.child(row, child))
+    }
+}
+
+/// Sums lines of `len` points: along z (the second axis), then y.
+fn sum_lines<'w, 'a, T: Real>(
+    len: usize,
+    [ys, zs]: [impl Iterator<Item = (usize, f64)> + Clone; 2],
+    line: impl Fn(usize, usize) -> &'a [T],
+    [along_z, along_y]: &'w mut [Vec<T>; 2],
+) -> &'w [T] {
+    [&mut *along_z, &mut *along_y].into_iter().for_each(|line| line.resize(len, T::zero()));
+    along_y.fill(T::zero());
+    let add = |weight: f64, from: &[T], to: &mut [T]| {
+        let weight = T::from_f64(weight);
+        to.iter_mut().zip(from).for_each(|(sum, &v)| *sum += weight * v);
+    };
+    for (y, of_y) in ys {
+        along_z.fill(T::zero());
+        zs.clone().for_each(|(z, of_z)| add(of_z, line(y, z), along_z));
+        add(of_y, along_z, along_y);
+    }
+    along_y
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Csr, Format, Grid, generate};
+
+    /// Values that round in every sum, symmetric and diagonally dominant.
+    fn uneven(spec: &str) -> Csr<f64> {
+        generate::csr::<f64>(spec).unwrap().map_entries(|i, j, v| {
+            let (low, high) = (i.min(j), i.max(j));
+            v * (1.0 + ((low * 7919 + high * 104_729) % 1013) as f64 / 3000.0)
+        })
+    }
+
+    const CASES: [&str; 9] = [
+        "poisson3d:9x8x7",
+        "d3n27:7x6x5",
+        "d3n27:12x3x8",
+        "poisson2d:33x17",
+        "poisson2d9:16x21",
+        "poisson1d:40",
+        "d3n27:9x2x4",
+        "poisson3d:9x4x2",
+        "d3n27:5000x2x4",
+    ];
+
+    #[test]
+    fn the_upper_half_has_the_bits_of_the_rows() {
+        for spec in CASES {
+            for halved in
+                [[true; 3], [true, false, true], [false, true, false], [false, false, true], [true, false, false]]
+            {
+                let a = uneven(spec);
+                let stencil = Stencil::of(&Grid::detect(&a).unwrap());
+                let of = Neighbours::of(&stencil).expect(spec);
+                let to = Coarsening::new(stencil.size(), halved, 1);
+                let dia = Dia::from_csr(&a).unwrap();
+                let coarse = of.galerkin(dia.offsets(), Diagonals::Own(dia.values()), &to).unwrap();
+                let (wanted, _) = to.galerkin(&a, &stencil).unwrap();
+                let found = coarse.to_csr().unwrap();
+                for row in 0..wanted.nrows() {
+                    for (&col, &v) in wanted.row(row).0.iter().zip(wanted.row(row).1) {
+                        let held = found.get(row, col as usize).unwrap_or(0.0);
+                        if col as usize >= row {
+                            assert_eq!(held.to_bits(), v.to_bits(), "{spec} {halved:?}: ({row}, {col})");
+                        }
+                        let mirrored = found.get(col as usize, row).unwrap_or(0.0);
+                        assert_eq!(held.to_bits(), mirrored.to_bits(), "{spec} {halved:?}: ({row}, {col})");
+                    }
+                }
+                let next = of.coarser(&to);
+                assert_eq!((coarse.offsets(), next.points()), (&next.offsets()[..], wanted.nrows()));
+            }
+        }
+    }
+
+    #[test]
+    fn transfers_are_products_with_the_interpolation() {
+        for spec in CASES {
+            let a = generate::csr::<f64>(spec).unwrap();
+            let size = Stencil::of(&Grid::detect(&a).unwrap()).size();
+            for halved in [[true; 3], [false, true, true], [true, false, false]] {
+                let to = Coarsening::new(size, halved, 1);
+                let p = to.interpolation::<f64>().unwrap();
+                // Small integers, so that no sum rounds.
+                let e: Vec<f64> = (0..p.ncols()).map(|i| (i * 37 % 101) as f64).collect();
+                let r: Vec<f64> = (0..p.nrows()).map(|i| (i * 53 % 89) as f64 - 40.0).collect();
+                let times = |m: &Csr<f64>, v: &[f64]| -> Vec<f64> {
+                    let row = |i: usize| m.row(i).0.iter().zip(m.row(i).1).map(|(&j, w)| w * v[j as usize]).sum();
+                    (0..m.nrows()).map(row).collect()
+                };
+                let work = &mut Default::default();
+                let mut x = r.clone();
+                for (line, x) in x.chunks_mut(size[0]).enumerate() {
+                    to.prolong_line(&e, [line % size[1], line / size[1]], work, x);
+                }
+                let wanted: Vec<f64> = times(&p, &e).iter().zip(&r).map(|(sum, old)| old + sum).collect();
+                assert_eq!(x, wanted, "{spec} {halved:?}");
+                let [cx, cy, _] = to.coarse();
+                let mut s = vec![f64::NAN; p.ncols()];
+                for (line, s) in s.chunks_mut(cx).enumerate() {
+                    to.restrict_line(&r, [line % cy, line / cy], work, s);
+                }
+                assert_eq!(s, times(&p.transpose(), &r), "{spec} {halved:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn rows_and_moments_are_those_of_the_matrix() {
+        for spec in CASES {
+            let a = uneven(spec);
+            let stencil = Stencil::of(&Grid::detect(&a).unwrap());
+            let (of, dia) = (Neighbours::of(&stencil).expect(spec), Dia::from_csr(&a).unwrap());
+            let rows = of.rows(dia.offsets(), Diagonals::Own(dia.values()), 1).unwrap();
+            for (row, places) in rows.chunks(NEIGHBOURS).enumerate() {
+                let inside = places.iter().enumerate().filter_map(|(at, &v)| Some((of.column(row, at)?, v)));
+                let found: Vec<(usize, f64)> = inside.filter(|entry| entry.1 != 0.0).collect();
+                let wanted = a.row(row).0.iter().map(|&j| j as usize).zip(a.row(row).1.iter().copied());
+                assert_eq!(found, wanted.collect::<Vec<_>>(), "{spec} row {row}");
+            }
+            let (found, wanted) = (Neighbours::moments(&rows), stencil.moments(&a, usize::MAX).unwrap());
+            for (found, wanted) in found.second.iter().flatten().zip(wanted.second.iter().flatten()) {
+                assert!((found - wanted).abs() <= 1e-9 * wanted.abs().max(1.0), "{spec}: {found} {wanted}");
+            }
+        }
+    }
+
+    #[test]
+    fn other_stencils_are_left_alone() {
+        let of = |spec: &str| {
+            let a = generate::csr::<f64>(spec).unwrap();
+            Neighbours::of(&Stencil::of(&Grid::detect(&a).unwrap()))
+        };
+        assert!(of("elasticity2d:8").is_none() && of("d3n13:8").is_none());
+        assert_eq!(of("poisson3d:5x4x3").unwrap().entries(), generate::csr::<f64>("poisson3d:5x4x3").unwrap().nnz());
+    }
+}
