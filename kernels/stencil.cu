@@ -232,11 +232,12 @@ __device__ __forceinline__ void visit_row(const V* values, const Stencil& of, u6
             }
 }
 
-// inverse = 1 / d; *most = the bits of the largest sum of |a_ij| over |a_ii|; *unfit = the first row that does not suit.
+// inverse = 1 / d; *most = the bits of the largest sum of |a_ij| over |a_ii|; *unfit = the first row that does not suit; *entries += those that are not 0.
 template <class T, class V>
-__device__ __forceinline__ void find_spectrum(const V* values, const Stencil& of, T* inverse, u64* most, u32* unfit) {
+__device__ __forceinline__ void find_spectrum(const V* values, const Stencil& of, T* inverse, u64* most, u32* unfit, u64* entries) {
     u64 row = thread(), n = points(of.size);
     double bound = 0;
+    u32 count = 0;
     if (row < n) {
         double sum = 0;
         bool fit = true;
@@ -244,6 +245,7 @@ __device__ __forceinline__ void find_spectrum(const V* values, const Stencil& of
         visit_row<T>(values, of, n, row, [&](int at, T v) {
             double size = (double)v < 0 ? -(double)v : (double)v;
             sum += size;
+            count += v != T(0);
             fit = fit && finite((double)v);
             if (at == place(0, 0, 0)) diagonal = v;
         });
@@ -256,7 +258,9 @@ __device__ __forceinline__ void find_spectrum(const V* values, const Stencil& of
     for (int d = WARP / 2; d > 0; d /= 2) {
         double other = __shfl_xor_sync(ALL, bound, d);
         bound = bound < other ? other : bound;
+        count += __shfl_xor_sync(ALL, count, d);
     }
+    if (threadIdx.x % WARP == 0 && count) atomicAdd(entries, (u64)count);
     // Bits of positive numbers ascend as the numbers do.
     if (threadIdx.x % WARP == 0 && bound > 0) atomicMax(most, (u64)__double_as_longlong(bound));
 }
@@ -377,8 +381,8 @@ __device__ __forceinline__ void relax(u64 n, bool keeps, T kept, T taken, T weig
     extern "C" __global__ void __launch_bounds__(STENCIL_THREADS, 1) coarsen_##in_f32##stencil_##t(const V* values, const __grid_constant__ Stencil of, const __grid_constant__ Grids to, const __grid_constant__ Stencil coarse, T* out) { \
         coarsen<T, V>(values, of, to, coarse, out);                                                                                  \
     }                                                                                                                                \
-    ENTRY spectrum_##in_f32##stencil_##t(const V* values, const __grid_constant__ Stencil of, T* inverse, u64* most, u32* unfit) {   \
-        find_spectrum<T, V>(values, of, inverse, most, unfit);                                                                       \
+    ENTRY spectrum_##in_f32##stencil_##t(const V* values, const __grid_constant__ Stencil of, T* inverse, u64* most, u32* unfit, u64* entries) { \
+        find_spectrum<T, V>(values, of, inverse, most, unfit, entries);                                                                     \
     }                                                                                                                                \
     ENTRY sample_##in_f32##stencil_##t(const V* values, const __grid_constant__ Stencil of, u64 step, u64 count, T* out) {           \
         sample_rows<T, V>(values, of, step, count, out);                                                                             \

@@ -10,14 +10,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use spandrel_backend::{Load, Result};
-use spandrel_formats::{Dia, Real};
+use spandrel_backend::{Convert, Converted, Load, Result};
+use spandrel_formats::{Csr, Dia, Format, Real, Traffic};
 
-use crate::Cpu;
 use crate::kept::{Host, Kept};
 use crate::partition::Partition;
 use crate::product::{MAX_CHUNK, Rows, spmm_by_rows, spmv_by_rows};
 use crate::simd::{Simd, fma, simd_fn};
+use crate::spgemm::typed;
+use crate::{Cpu, CpuCsr};
 
 /// Number of diagonals that pass over the accumulators together. It is small because, if the number of rows is a large
 /// power of two, all diagonals fall into the same sets of a cache, and each set has only 8 to 12 places.
@@ -256,6 +257,16 @@ unsafe impl<T: Real> Load<Dia<T>> for Cpu {
 
     fn is_narrow(&self, m: &CpuDia<T>) -> bool {
         m.is_narrow()
+    }
+}
+
+impl<T: Real> Convert<Csr<T>, Dia<T>> for Cpu {
+    fn convert(&self, from: &CpuCsr<T>) -> Result<Converted<CpuDia<T>>> {
+        let dia = Dia::from_csr(from.host()).map_err(typed)?;
+        let (nnz, storage, spmv_bytes) = (dia.nnz(), dia.storage(), dia.spmv_bytes());
+        let resident = self.load(Arc::new(dia))?;
+        let (storage, spmv_bytes) = Load::<Dia<T>>::traffic(self, &resident).unwrap_or((storage, spmv_bytes));
+        Ok(Converted { resident, nnz, storage, spmv_bytes })
     }
 }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Converted, Error, Gate, Load, Relax, Result, Spectrum, Stencils};
-use spandrel_formats::{Coarsening, Dia, Neighbours, Real, Traffic};
+use spandrel_formats::{Coarsening, Dia, Diagonals, Neighbours, Real, Traffic};
 
 use crate::backend::GRANULE;
 use crate::device::open;
@@ -38,13 +38,25 @@ simd_fn! {
     }
 }
 
+/// The offsets and values of a matrix.
+///
+/// # Errors
+/// [`Error::Unsupported`] unless it equals its transpose.
+fn upper<'a, T: Real>(op: &'static str, a: &'a CpuDia<T>, of: &Neighbours) -> Result<(&'a [i32], Diagonals<'a, T>)> {
+    let (offsets, values) = a.diagonals();
+    if of.is_symmetric(offsets, values).map_err(typed)? {
+        return Ok((offsets, values));
+    }
+    Err(Error::Unsupported { op, noun: "a matrix", why: "it must equal its transpose".to_owned() })
+}
+
 impl<T: Real> Stencils<T> for Cpu {
+    fn stencil_offsets(&self, a: &CpuDia<T>) -> Vec<i32> {
+        a.diagonals().0.to_vec()
+    }
+
     fn coarser_stencil(&self, a: &CpuDia<T>, of: &Neighbours, to: &Coarsening) -> Result<Converted<CpuDia<T>>> {
-        let (offsets, values) = a.diagonals();
-        if !of.is_symmetric(offsets, values).map_err(typed)? {
-            let why = "it must equal its transpose".to_owned();
-            return Err(Error::Unsupported { op: "coarser_stencil", noun: "a matrix", why });
-        }
+        let (offsets, values) = upper("coarser_stencil", a, of)?;
         let coarse: Dia<T> = of.galerkin(offsets, values, to).map_err(typed)?;
         let (nnz, storage, spmv_bytes) = (of.coarser(to).entries(), coarse.storage(), coarse.spmv_bytes());
         let resident = self.load(Arc::new(coarse))?;
@@ -53,13 +65,13 @@ impl<T: Real> Stencils<T> for Cpu {
     }
 
     fn stencil_spectrum(&self, a: &CpuDia<T>, of: &Neighbours, inverse: &mut Vector<T>) -> Result<Spectrum> {
-        let (offsets, values) = a.diagonals();
-        let (bound, unfit) = of.spectrum(offsets, values, inverse.as_mut_slice()).map_err(typed)?;
-        Ok(Spectrum { bound, unfit })
+        let (offsets, values) = upper("stencil_spectrum", a, of)?;
+        let (bound, unfit, entries) = of.spectrum(offsets, values, inverse.as_mut_slice()).map_err(typed)?;
+        Ok(Spectrum { bound, unfit, entries })
     }
 
     fn stencil_rows(&self, a: &CpuDia<T>, of: &Neighbours, step: usize) -> Result<Vec<T>> {
-        let (offsets, values) = a.diagonals();
+        let (offsets, values) = upper("stencil_rows", a, of)?;
         of.rows(offsets, values, step).map_err(typed)
     }
 

@@ -200,6 +200,12 @@ impl<T: Real> CudaDia<T> {
         self.symmetric.then(|| (&self.stored[..], self.values.pointer()))
     }
 
+    /// The offsets of all diagonals, ascending.
+    pub(crate) fn all_offsets(&self) -> Vec<i32> {
+        let below = self.stored.iter().rev().filter(|&&offset| self.symmetric && offset > 0);
+        below.map(|offset| -offset).chain(self.stored.iter().copied()).collect()
+    }
+
     pub(crate) fn nrows(&self) -> usize {
         self.nrows
     }

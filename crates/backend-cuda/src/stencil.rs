@@ -18,7 +18,7 @@ kernels! {
     struct CoarsenStencil { values: Address, of: StencilArg, to: GridsArg, coarse: StencilArg, out: Address }
     in STENCIL { WHOLE: "coarsen_stencil", NARROW: "coarsen_in_f32_stencil" }
 
-    struct SpectrumStencil { values: Address, of: StencilArg, inverse: Address, most: Address, unfit: Address }
+    struct SpectrumStencil { values: Address, of: StencilArg, inverse: Address, most: Address, unfit: Address, entries: Address }
     in STENCIL { WHOLE: "spectrum_stencil", NARROW: "spectrum_in_f32_stencil" }
 
     struct SampleStencil { values: Address, of: StencilArg, step: u64, count: u64, out: Address }
@@ -94,6 +94,10 @@ fn upper<T: Real>(op: &'static str, a: &CudaDia<T>, of: &Neighbours) -> Result<(
 }
 
 impl<T: Real> Stencils<T> for Cuda {
+    fn stencil_offsets(&self, a: &CudaDia<T>) -> Vec<i32> {
+        a.all_offsets()
+    }
+
     fn coarser_stencil(&self, a: &CudaDia<T>, of: &Neighbours, to: &Coarsening) -> Result<Converted<CudaDia<T>>> {
         not_recorded(self, "a coarser matrix")?;
         let (stencil, values) = upper("coarser_stencil", a, of)?;
@@ -117,16 +121,24 @@ impl<T: Real> Stencils<T> for Cuda {
         not_recorded(self, "a look at the diagonal")?;
         let (stencil, values) = upper("stencil_spectrum", a, of)?;
         expect_len("stencil_spectrum", "the inverse of the diagonal", inverse.len(), of.points())?;
-        let most = Buffer::<u64>::zeros(self.stream(), 1, "a bound on the spectrum")?;
+        let most = Buffer::<u64>::zeros(self.stream(), 2, "a bound on the spectrum")?;
         let unfit = Buffer::from_host(self.stream(), &[u32::MAX], "the first unfit row")?;
-        let (to, most_at, unfit_at) = (inverse.pointer(), most.pointer(), unfit.pointer());
-        let parameters = SpectrumStencil { values, of: stencil, inverse: to, most: most_at, unfit: unfit_at };
+        let parameters = SpectrumStencil {
+            values,
+            of: stencil,
+            inverse: inverse.pointer(),
+            most: most.pointer(),
+            unfit: unfit.pointer(),
+            entries: most.address(1),
+        };
         let entry = a.kernel([SpectrumStencil::WHOLE, SpectrumStencil::NARROW]);
-        // SAFETY: spectrum_stencil(values, of, inverse, most, unfit), an element per row.
+        // SAFETY: spectrum_stencil(values, of, inverse, most, unfit, entries), an element per row.
         unsafe { self.launch::<T, _>(entry, each(of.points()), &parameters)? };
-        let bound = f64::from_bits(most.to_host("a bound on the spectrum")?[0]);
+        let mut found = [0; 2];
+        most.read_at(0, &mut found)?;
         let row = unfit.to_host("the first unfit row")?[0];
-        Ok(Spectrum { bound, unfit: (row != u32::MAX).then_some(row as usize) })
+        let unfit = (row != u32::MAX).then_some(row as usize);
+        Ok(Spectrum { bound: f64::from_bits(found[0]), unfit, entries: found[1] })
     }
 
     fn stencil_rows(&self, a: &CudaDia<T>, of: &Neighbours, step: usize) -> Result<Vec<T>> {

@@ -14,6 +14,9 @@ use crate::{Gate, Mat, Result};
 /// one count. Every result has the bits of the host's functions in [`spandrel_formats`] on every device and for any
 /// number of threads.
 pub trait Stencils<T: Real>: Load<Dia<T>> + Backend<T> {
+    /// The offsets of all diagonals, ascending.
+    fn stencil_offsets(&self, a: &<Self as Load<Dia<T>>>::Resident) -> Vec<i32>;
+
     /// Makes P^T A P: see [`Neighbours::galerkin`]. Blocks; must not be recorded.
     ///
     /// # Errors
@@ -93,11 +96,22 @@ pub struct Spectrum {
     /// by ascending column.
     pub bound: f64,
     /// The first row with an entry that is not finite, or without a positive diagonal entry that has a finite inverse.
-    /// If there is one, the rest means nothing.
+    /// If there is one, the bound means nothing.
     pub unfit: Option<usize>,
+    /// Number of entries of the stencil that are not zero.
+    pub entries: u64,
 }
 
 impl<T: Real, B: Stencils<T>> Mat<B, Dia<T>> {
+    /// The grids that the matrix may belong to, by its diagonals. See [`Neighbours::candidates`]; the right one holds all
+    /// [`Spectrum::entries`].
+    pub fn stencils(&self, be: &B) -> Vec<Neighbours> {
+        if self.nrows() != self.ncols() {
+            return Vec::new();
+        }
+        Neighbours::candidates(self.nrows(), &be.stencil_offsets(self.resident()))
+    }
+
     /// Makes the matrix of the coarser grid. See [`Stencils::coarser_stencil`].
     ///
     /// # Errors

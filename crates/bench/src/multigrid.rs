@@ -13,7 +13,9 @@ use serde_json::{Value, json};
 use spandrel::any::Complete;
 use spandrel::multigrid::Geometric;
 use spandrel::solvers::phase::unobserved;
-use spandrel::solvers::{Amg, Cg, Hierarchy, Mixed, Multigrid, Options, Outcome, Precond};
+use spandrel::solvers::{
+    Amg, Cg, Hierarchy, MgOptions, MgSmoother, Mixed, Multigrid, Options, Outcome, Precond, StencilMultigrid,
+};
 use spandrel_backend::{Backend, Mat, MixedPrecision, Narrow};
 use spandrel_formats::amg::rigid_body_modes;
 use spandrel_formats::hash::splitmix64;
@@ -51,6 +53,8 @@ struct Made<B: Runs> {
 enum Held<B: Runs> {
     Amg(Amg<f64, B>),
     MixedAmg(Mixed<B, Amg<f32, B>>),
+    Stencil(StencilMultigrid<f64, B>),
+    MixedStencil(Mixed<B, StencilMultigrid<f32, B>>),
     Geometric(Multigrid<f64, B>),
 }
 
@@ -67,12 +71,15 @@ impl<B: Runs> Held<B> {
         match self {
             Held::Amg(m) => cg.solve(be, a, m, b, x, options),
             Held::MixedAmg(m) => cg.solve(be, a, m, b, x, options),
+            Held::Stencil(m) => cg.solve(be, a, m, b, x, options),
+            Held::MixedStencil(m) => cg.solve(be, a, m, b, x, options),
             Held::Geometric(m) => cg.solve(be, a, m, b, x, options),
         }
     }
 }
 
-/// A contender by name: `amg`, `amg=OPTIONS`, `mg`, and `mixed-amg`, whose hierarchy is in f32.
+/// A contender by name: `amg`, `amg=OPTIONS`, `mg`, `mg=chebyshev`; and `mixed-amg` and `mixed-mg=chebyshev`, whose
+/// hierarchies are in f32.
 #[derive(Clone, Debug)]
 pub struct Contender {
     name: String,
@@ -90,8 +97,8 @@ impl Contender {
         let precond: Precond = plain.parse().with_context(|| format!("the contender {name}"))?;
         match precond {
             Precond::Amg(_) => {}
-            Precond::Mg(_) if !mixed => {}
-            _ => bail!("{name} is no multigrid: amg, amg=OPTIONS, mixed-amg, mg"),
+            Precond::Mg(options) if !mixed || options.smoother == MgSmoother::Chebyshev => {}
+            _ => bail!("{name} is no multigrid: amg, amg=OPTIONS, mixed-amg, mg, mg=chebyshev, mixed-mg=chebyshev"),
         }
         Ok(Self { name: name.to_owned(), mixed, precond })
     }
@@ -136,7 +143,18 @@ fn make<B: Runs>(
                 (Some(amg.operator_complexity()), amg.levels().len(), Some(amg.storage()));
             Made { m: Held::Amg(amg), complexity, levels, storage }
         }
-        Precond::Mg(grids) => {
+        Precond::Mg(MgOptions { grids, smoother: MgSmoother::Chebyshev }) if contender.mixed => {
+            let Some((narrow, exponent)) = a.narrow(be)? else { bail!("the matrix has no copy in f32") };
+            let mg = StencilMultigrid::<f32, B>::of(be, &narrow, grids, MgOptions::DEGREE, quiet)?;
+            let (complexity, levels, storage) = (Some(mg.operator_complexity()), mg.sizes().len(), Some(mg.storage()));
+            Made { m: Held::MixedStencil(Mixed::new(be, mg, a.nrows(), exponent)?), complexity, levels, storage }
+        }
+        Precond::Mg(MgOptions { grids, smoother: MgSmoother::Chebyshev }) => {
+            let mg = StencilMultigrid::<f64, B>::of(be, a, grids, MgOptions::DEGREE, quiet)?;
+            let (complexity, levels, storage) = (Some(mg.operator_complexity()), mg.sizes().len(), Some(mg.storage()));
+            Made { m: Held::Stencil(mg), complexity, levels, storage }
+        }
+        Precond::Mg(MgOptions { grids, smoother: MgSmoother::Auto | MgSmoother::GaussSeidel }) => {
             let hierarchy = Hierarchy::galerkin(host, grids)?;
             let m = Geometric::<f64>::multigrid(be, &hierarchy)?;
             Made { levels: m.sizes().len(), m: Held::Geometric(m), complexity: None, storage: None }
@@ -153,6 +171,10 @@ fn renew<B: Runs>(be: &B, made: &mut Made<B>, host: &Arc<Csr<f64>>, a: &Wide<B>,
             m.update_from(be, values, |m, be, narrow| m.update_values_from(be, narrow))?;
         }
         Held::MixedAmg(m) => m.update(be, host, |m, be, narrow| m.update(be, narrow))?,
+        Held::Stencil(m) => m.update_from(be, a)?,
+        Held::MixedStencil(m) => {
+            m.update(be, host, |m, be, narrow| m.update_from(be, &Mat::load(be, narrow.clone())?))?
+        }
         Held::Geometric(m) => m.update(be, host)?,
     }
     Ok(())

@@ -92,6 +92,8 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
         all.extend(trials::of_made::<f64, _>(&fleet));
         all.extend(trials::of_coarsening::<f32, _>(&fleet));
         all.extend(trials::of_coarsening::<f64, _>(&fleet));
+        all.extend(trials::of_stencils::<f32, _>(&fleet));
+        all.extend(trials::of_stencils::<f64, _>(&fleet));
         trials::joined::trials::<f32, _>(&fleet, &mut all);
         trials::joined::trials::<f64, _>(&fleet, &mut all);
     }
@@ -208,6 +210,8 @@ impl Gpu {
         all.extend(trials::of_made::<f64, _>(own));
         all.extend(trials::of_coarsening::<f32, _>(own));
         all.extend(trials::of_coarsening::<f64, _>(own));
+        all.extend(trials::of_stencils::<f32, _>(own));
+        all.extend(trials::of_stencils::<f64, _>(own));
         trials::assemble::trials::<f32, _>(own, &mut all);
         trials::assemble::trials::<f64, _>(own, &mut all);
         all.extend(trials::reproducible::trials(&cpu, held, selection.matrices.as_deref()));

@@ -69,7 +69,7 @@ macro_rules! for_each_preconditioner {
             ("ic0-jacobi", Ic0Jacobi(usize = sweeps), "IC(0), with this many Jacobi sweeps instead of each triangular solve: [`crate::JacobiSweeps`]"),
             ("ilu0-isai", Ilu0Isai, "ILU(0), with a sparse approximate inverse instead of each triangular solve: [`crate::Isai`]"),
             ("ic0-isai", Ic0Isai, "IC(0), with a sparse approximate inverse instead of each triangular solve: [`crate::Isai`]"),
-            ("mg", Mg(Option<usize> = grids), "geometric multigrid with at most this many grids: [`crate::Multigrid`]"),
+            ("mg", Mg($crate::MgOptions = grids), "geometric multigrid with these options: [`crate::Multigrid`], [`crate::StencilMultigrid`]"),
             ("amg", Amg($crate::AmgOptions = aggregation),
                 "algebraic multigrid by smoothed aggregation with these options, for symmetric positive definite matrices: [`crate::Amg`]")
         }
@@ -338,20 +338,41 @@ mod degree {
     }
 }
 
-/// The maximum number of grids of a hierarchy: `mg`, or `mg=4`.
+/// The maximum number of grids of a hierarchy, and its smoother: `mg`, `mg=4`, `mg=chebyshev` or `mg=4,gauss-seidel`.
 mod grids {
-    pub(super) fn read(stem: &str, given: Option<&str>) -> Result<Option<usize>, String> {
-        match given.map(str::parse) {
-            None => Ok(None),
-            Some(Ok(count)) if count > 0 => Ok(Some(count)),
-            Some(_) => Err(format!("the number of grids is 1 or more, e.g. {stem}=4")),
+    use crate::{MgOptions, MgSmoother};
+
+    pub(super) fn read(stem: &str, given: Option<&str>) -> Result<MgOptions, String> {
+        let mut options = MgOptions::default();
+        let Some(given) = given else { return Ok(options) };
+        let wrong = || {
+            format!(
+                "write {stem}=GRIDS, {stem}=SMOOTHER or {stem}=GRIDS,SMOOTHER, with the most grids (1 or more) and gauss-seidel or chebyshev, \
+                 e.g. {stem}=4"
+            )
+        };
+        let (count, smoother) = match given.split_once(',') {
+            Some((count, smoother)) => (Some(count), Some(smoother)),
+            None if given.starts_with(|first: char| first.is_ascii_digit()) => (Some(given), None),
+            None => (None, Some(given)),
+        };
+        if let Some(count) = count {
+            options.grids = Some(count.trim().parse().ok().filter(|&count| count > 0).ok_or_else(wrong)?);
         }
+        if let Some(smoother) = smoother {
+            let known = [MgSmoother::GaussSeidel, MgSmoother::Chebyshev];
+            let named = known.into_iter().find(|known| known.as_str() == smoother.trim());
+            options.smoother = named.ok_or_else(wrong)?;
+        }
+        Ok(options)
     }
 
-    pub(super) fn show(stem: &str, count: &Option<usize>, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match count {
-            None => f.write_str(stem),
-            Some(count) => write!(f, "{stem}={count}"),
+    pub(super) fn show(stem: &str, options: &MgOptions, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match (options.grids, options.smoother) {
+            (None, MgSmoother::Auto) => f.write_str(stem),
+            (Some(count), MgSmoother::Auto) => write!(f, "{stem}={count}"),
+            (None, smoother) => write!(f, "{stem}={}", smoother.as_str()),
+            (Some(count), smoother) => write!(f, "{stem}={count},{}", smoother.as_str()),
         }
     }
 }
@@ -426,6 +447,8 @@ mod tests {
             "ilut=0.0001,inf",
             "ilutp=0.01,3",
             "mg=4",
+            "mg=chebyshev",
+            "mg=4,gauss-seidel",
             "amg=degree=3",
             "amg=strength=0.1,unknowns=3,levels=4",
         ] {
@@ -441,7 +464,19 @@ mod tests {
 
     #[test]
     fn wrong_parameters_are_refused() {
-        let with_parameter = ["iluk=", "iluk=-1", "ssor=2", "ssor=0", "ssor=nan", "ssor=", "mg=0", "mg=", "mg=x"];
+        let with_parameter = [
+            "iluk=",
+            "iluk=-1",
+            "ssor=2",
+            "ssor=0",
+            "ssor=nan",
+            "ssor=",
+            "mg=0",
+            "mg=",
+            "mg=x",
+            "mg=4,",
+            "mg=0,chebyshev",
+        ];
         let without = ["", "iluk", "ilu0=1", "ic0=0", "block-jacobi", "ilu0-jacobi", "ilu0-isai=1", "jacobi=2"];
         let thresholds = [
             "ilut=",

@@ -1,9 +1,9 @@
 //! Multigrid with the plan that suits each grid's triangles, as in [`crate::incomplete`]: the sweep if the device has a
 //! schedule for their stencil, else level sets.
 
-use spandrel_backend::{Spmv, Sptrsv};
-use spandrel_formats::{Csr, Real};
-use spandrel_solvers::multigrid::{Halves, Planned, Smoother};
+use spandrel_backend::Sptrsv;
+use spandrel_formats::Real;
+use spandrel_solvers::multigrid::{Halves, Planned, Smoother, StencilBackend};
 use spandrel_solvers::phase::unobserved;
 use spandrel_solvers::{Error, Hierarchy, Multigrid, Result, SetupWatcher};
 use spandrel_sptrsv::{Levelset, Sweep};
@@ -14,7 +14,7 @@ use crate::Cpu;
 use crate::Cuda;
 
 /// A backend that chooses plans for the grids of a multigrid cycle.
-pub trait Geometric<T: Real>: Spmv<Csr<T>> + 'static {
+pub trait Geometric<T: Real>: StencilBackend<T> + 'static {
     /// Loads a hierarchy. See [`Multigrid`].
     ///
     #[cfg_attr(feature = "cpu", doc = "```")]

@@ -11,6 +11,10 @@ use super::{Event, Trace, Traced};
 use crate::{Converted, Gate, Relax, Result, Spectrum, Stencils};
 
 impl<T: Real, B: Stencils<T>> Stencils<T> for Trace<B> {
+    fn stencil_offsets(&self, a: &Self::Resident) -> Vec<i32> {
+        self.inner.stencil_offsets(&a.inner)
+    }
+
     fn coarser_stencil(
         &self,
         a: &Self::Resident,

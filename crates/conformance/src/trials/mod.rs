@@ -52,6 +52,8 @@ pub(crate) mod sptrsv_repeats;
 pub(crate) mod sptrsv_ways;
 #[cfg(not(test))]
 pub(crate) mod sptrsv_wraps;
+#[cfg(not(test))]
+pub(crate) mod stencils;
 pub mod steps;
 pub(crate) mod transpose;
 pub mod unknowns;
@@ -271,6 +273,16 @@ where
 {
     let mut out = Vec::new();
     coarsen::trials::<T, D>(fleet, &mut out);
+    out
+}
+
+/// Stencil matrices and grids of geometric multigrid, of one element type.
+#[cfg(not(test))]
+pub fn of_stencils<T: Real, D: spandrel_solvers::multigrid::StencilBackend<T> + 'static>(
+    fleet: &Rc<Fleet<D>>,
+) -> Vec<Trial> {
+    let mut out = Vec::new();
+    stencils::trials::<T, D>(fleet, &mut out);
     out
 }
 

@@ -81,6 +81,50 @@ impl Neighbours {
         fits.then_some(Self { size, stencil: Stencil { size, unknowns: 1, places } })
     }
 
+    /// The grids of `n` points on which these ascending offsets are differences of nearest neighbours, those with the
+    /// shortest differences first. A matrix with these diagonals belongs to one of them if it has no entry that connects
+    /// the end of a line with the beginning of the next. Extents of 2 are left out, because a diagonal could then be two
+    /// neighbours.
+    pub fn candidates(n: usize, offsets: &[i32]) -> Vec<Self> {
+        let divides = |extent: usize| extent == n || (extent > 2 && n.is_multiple_of(extent));
+        let near = |offset: &i32| {
+            let at = offset.unsigned_abs() as usize;
+            [at.saturating_sub(1), at, at + 1]
+        };
+        let mut lines: Vec<usize> =
+            offsets.iter().flat_map(near).chain([n]).filter(|&extent| divides(extent)).collect();
+        lines.sort_unstable();
+        lines.dedup();
+        let mut found: Vec<(i32, Self)> = Vec::new();
+        for &nx in lines.iter().filter(|&&nx| nx > 0) {
+            let planes = offsets.iter().flat_map(near).flat_map(|at| [at.saturating_sub(nx), at, at + nx]).chain([n]);
+            let mut planes: Vec<usize> = planes.filter(|&at| at > 0 && at.is_multiple_of(nx) && divides(at)).collect();
+            planes.sort_unstable();
+            planes.dedup();
+            for size in planes.iter().map(|&plane| [nx, plane / nx, n / plane]) {
+                // Extents of 1 come last.
+                if size.contains(&2) || !size.is_sorted_by(|a, b| *a > 1 || *b == 1) {
+                    continue;
+                }
+                let mut stencil = Stencil { size, unknowns: 1, places: Vec::new() };
+                for at in 0..NEIGHBOURS {
+                    let d = difference(at);
+                    let of = Self { size, stencil: Stencil { size, unknowns: 1, places: Vec::new() } };
+                    let is_real = (0..3).all(|axis| d[axis] == 0 || size[axis] > 1);
+                    if is_real && offsets.binary_search(&(of.offset(d) as i32)).is_ok() {
+                        stencil.places.push(Place { d, row: 0, col: 0 });
+                    }
+                }
+                let length = stencil.places.iter().map(|place| place.d.iter().map(|d| d.abs()).sum::<i32>()).sum();
+                let complete = stencil.places.len() == offsets.len();
+                found.extend(Self::of(&stencil).filter(|_| complete).map(|of| (length, of)));
+            }
+        }
+        found.sort_by_key(|(length, of)| (*length, of.size));
+        found.dedup();
+        found.into_iter().map(|(_, of)| of).collect()
+    }
+
     /// Extents of the grid.
     pub fn size(&self) -> [usize; 3] {
         self.size
@@ -213,9 +257,9 @@ impl Neighbours {
         Ok(mirrored && (0..below).into_par_iter().all(is_alike))
     }
 
-    /// Writes one over the diagonal to `inverse`. Returns the largest sum of |a_ij| over |a_ii|, and the first row with
-    /// an entry that is not finite, or without a positive diagonal entry that has a finite inverse. Each sum is in f64
-    /// by ascending column.
+    /// Writes one over the diagonal to `inverse`. Returns the largest sum of |a_ij| over |a_ii|, the first row with an
+    /// entry that is not finite, or without a positive diagonal entry that has a finite inverse, and the number of
+    /// entries that are not zero. Each sum is in f64 by ascending column.
     ///
     /// # Errors
     /// [`Error::Shape`] for another number of values, or another length of `inverse`.
@@ -224,14 +268,14 @@ impl Neighbours {
         offsets: &[i32],
         values: Diagonals<'_, T>,
         inverse: &mut [T],
-    ) -> Result<(f64, Option<usize>)> {
+    ) -> Result<(f64, Option<usize>, u64)> {
         const ROWS: usize = 4096;
         let n = self.points();
         expect("values", values.len(), offsets.len() * n)?;
         expect("elements", inverse.len(), n)?;
         let at = self.upper(offsets);
         let chunk = |(chunk, inverse): (usize, &mut [T])| {
-            let (mut bound, mut unfit) = (0.0f64, usize::MAX);
+            let (mut bound, mut unfit, mut entries) = (0.0f64, usize::MAX, 0);
             for (row, inverse) in (chunk * ROWS..).zip(inverse) {
                 let places = self.row(&at, &values, row);
                 let diagonal = places[number([0; 3])];
@@ -242,12 +286,14 @@ impl Neighbours {
                 }
                 let sum = places.iter().fold(0.0, |sum, v| sum + v.as_f64().abs());
                 bound = bound.max(sum / diagonal.as_f64());
+                entries += places.iter().filter(|v| !v.is_zero()).count() as u64;
             }
-            (bound, unfit)
+            (bound, unfit, entries)
         };
         let chunks = inverse.par_chunks_mut(ROWS).enumerate().map(chunk);
-        let (bound, unfit) = chunks.reduce(|| (0.0, usize::MAX), |a, b| (a.0.max(b.0), a.1.min(b.1)));
-        Ok((bound, (unfit < n).then_some(unfit)))
+        let both = |a: (f64, usize, u64), b: (f64, usize, u64)| (a.0.max(b.0), a.1.min(b.1), a.2 + b.2);
+        let (bound, unfit, entries) = chunks.reduce(|| (0.0, usize::MAX, 0), both);
+        Ok((bound, (unfit < n).then_some(unfit), entries))
     }
 
     pub(super) fn places(&self) -> &[Place] {
@@ -500,6 +546,31 @@ mod tests {
                 assert!((found - wanted).abs() <= 1e-9 * wanted.abs().max(1.0), "{spec}: {found} {wanted}");
             }
         }
+    }
+
+    #[test]
+    fn offsets_tell_the_grid() {
+        for spec in [
+            "poisson3d:9x8x7",
+            "d3n27:7x6x5",
+            "d3n27:12x3x8",
+            "poisson2d:33x17",
+            "poisson2d9:16x21",
+            "poisson1d:40",
+            "poisson3d:16",
+        ] {
+            let a = generate::csr::<f64>(spec).unwrap();
+            let wanted = Neighbours::of(&Stencil::of(&Grid::detect(&a).unwrap())).unwrap();
+            let dia = Dia::from_csr(&a).unwrap();
+            let found = Neighbours::candidates(a.nrows(), dia.offsets());
+            let held = |of: &Neighbours| {
+                let mut inverse = vec![0.0; a.nrows()];
+                of.spectrum(dia.offsets(), Diagonals::Own(dia.values()), &mut inverse).unwrap().2
+            };
+            assert_eq!(found.iter().find(|of| held(of) == dia.nnz() as u64), Some(&wanted), "{spec}");
+        }
+        assert!(Neighbours::candidates(100, &[-37, -10, -1, 0, 1, 10, 37]).is_empty());
+        assert!(Neighbours::candidates(0, &[]).is_empty() && Neighbours::candidates(7, &[]).is_empty());
     }
 
     #[test]

@@ -9,11 +9,11 @@ use rayon::prelude::*;
 
 /// A pivot was negative by more than rounding, so the matrix is not positive semidefinite. Holds the row, from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Indefinite(pub(super) usize);
+pub(crate) struct Indefinite(pub(crate) usize);
 
 /// The inverse of a symmetric positive semidefinite matrix of n rows, given and returned row by row. Reads only the
 /// lower triangle.
-pub(super) fn inverse(n: usize, a: &[f64]) -> Result<Vec<f64>, Indefinite> {
+pub(crate) fn inverse(n: usize, a: &[f64]) -> Result<Vec<f64>, Indefinite> {
     // The lower triangle becomes L, column by column; every inner loop runs along a row, so that the compiler can
     // vectorise it.
     let mut l = a.to_vec();

@@ -23,11 +23,11 @@
 //! References: Vanek, Mandel, Brezina 1996; Lottes 2023, Optimal polynomial smoothers for multigrid V-cycles; Briggs,
 //! Henson, McCormick, A Multigrid Tutorial, 2000.
 
-mod coarsest;
+pub(crate) mod coarsest;
 mod expected;
 mod hierarchy;
 mod options;
-mod polynomial;
+pub(crate) mod polynomial;
 mod update;
 
 use std::fmt;

@@ -9,7 +9,7 @@
 //! Chebyshev smoothers and one-sided V-cycles.
 
 /// The largest degree that the weights are tabulated for.
-pub(super) const DEGREES: usize = 4;
+pub(crate) const DEGREES: usize = 4;
 
 /// beta_1, beta_2, ... of each degree (Lottes, table 1).
 const WEIGHTS: [&[f64]; DEGREES] = [
@@ -21,17 +21,17 @@ const WEIGHTS: [&[f64]; DEGREES] = [
 
 /// The coefficients of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Step {
+pub(crate) struct Step {
     /// Of the previous z; 0 in the first step.
-    pub(super) kept: f64,
+    pub(crate) kept: f64,
     /// Of the residual.
-    pub(super) taken: f64,
+    pub(crate) taken: f64,
     /// Of z in x.
-    pub(super) weight: f64,
+    pub(crate) weight: f64,
 }
 
 /// The steps of a smoother of a degree from 1 to [`DEGREES`], with `bound` on the eigenvalues of D^-1 A.
-pub(super) fn steps(degree: usize, bound: f64) -> impl Iterator<Item = Step> {
+pub(crate) fn steps(degree: usize, bound: f64) -> impl Iterator<Item = Step> {
     WEIGHTS[degree - 1].iter().enumerate().map(move |(before, &weight)| {
         let k = before as f64 + 1.0;
         let kept = if before == 0 { 0.0 } else { (2.0 * k - 3.0) / (2.0 * k + 1.0) };

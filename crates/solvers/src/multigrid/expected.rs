@@ -14,13 +14,13 @@
 //!
 //! Times follow from the device's [`Profile`]: bytes over its rate; on a GPU also calls, and one step of a sweep per
 //! level. The host's set-up of a preconditioner takes [`SETUP`] times the time to move its bytes. On a CPU the same
-//! threads do both, so the ratio does not depend on them. A GPU waits for the host's threads and the bus, so multigrid
-//! pays only on larger grids there, and on planes sooner than on boxes.
+//! threads do both, so the ratio does not depend on them. A GPU waits for the host's threads and the bus, unless the
+//! smoother is a polynomial ([`super::StencilMultigrid`]), whose set-up runs on the device.
 //!
 //! References: Axelsson, Iterative Solution Methods, 1994 (CG's bound); Trottenberg, Oosterlee, Schuller, Multigrid,
 //! 2001, section 4.
 
-use spandrel_formats::{Coarsening, Csr, Grid, NotAGrid, Profile, Real, Stencil};
+use spandrel_formats::{Coarsening, Csr, Grid, Neighbours, NotAGrid, Profile, Real, Stencil};
 
 use super::hierarchy::{SAMPLES, WEAK, strong};
 
@@ -37,6 +37,9 @@ const CYCLES: f64 = 7.0;
 const SETUP: f64 = 20.0;
 /// Calls of a cycle per grid, on the coarsest grid, and with IC(0).
 const CALLS: [f64; 3] = [9.0, 2.0, 2.0];
+/// Passes over a vector of a grid in a cycle with polynomials of degree 2, besides its four products; calls per grid; and
+/// calls that a grid's set-up takes the time of: 0.7 ms (record/h200-multigrid.jsonl).
+const POLYNOMIAL: [f64; 3] = [41.0, 13.0, 350.0];
 /// The tolerance for which iterations are counted.
 const EPSILON: f64 = 1e-8;
 
@@ -106,11 +109,17 @@ impl Expected {
         let common = (4.0 + element) * a.nnz() as f64 + 13.0 * element * n;
         let incomplete = element * (a.nnz() as f64 + 5.0 * n);
         let (mut cycle, mut waits, mut calls) = (3.0 * element * n, 0.0, 0.0);
+        let suits_polynomials = smooths_by_polynomials(profile) && Neighbours::of(&stencil).is_some();
+        // Bytes of a cycle, and of the set-up.
+        let (mut polynomial, mut made) = (0.0, 4.0 * (4.0 + element) * a.nnz() as f64);
         let mut halved = first;
-        let mut count = 0;
+        let mut count = 0u32;
         loop {
             let points = stencil.size().iter().product::<usize>() as f64;
             let rows = points * unknowns;
+            let half = (stencil.entries() as f64 + 1.0) / 2.0;
+            polynomial += element * points * (4.0 * half + POLYNOMIAL[0]);
+            made += 3.0 * element * points * half;
             let triangles = element * (points * stencil.entries() as f64 + 3.0 * rows);
             if halved == [false; 3] {
                 (cycle, waits, calls) = (cycle + triangles, waits + 2.0 * levels(stencil.size()), calls + CALLS[1]);
@@ -136,7 +145,15 @@ impl Expected {
         let host = SETUP * host.nanoseconds_per_byte / host.threads.max(1) as f64 + iteration.bus;
         let ic0 = iterations * ((common + incomplete) * byte + 2.0 * levels(size) * level + CALLS[2] * call)
             + SETUP * incomplete * byte;
-        let mg = CYCLES * ((common + cycle) * byte + waits * level + calls * call) + cycle * host + begin;
+        let mg = if suits_polynomials {
+            let grids = f64::from(count + 1);
+            CYCLES * ((common + polynomial) * byte + POLYNOMIAL[1] * grids * call)
+                + made * byte
+                + POLYNOMIAL[2] * grids * call
+                + begin
+        } else {
+            CYCLES * ((common + cycle) * byte + waits * level + calls * call) + cycle * host + begin
+        };
         Ok(Self { grid, iterations, ic0: ic0 * 1e-6, mg: mg * 1e-6 })
     }
 
@@ -144,6 +161,12 @@ impl Expected {
     pub fn pays(&self) -> bool {
         self.mg < self.ic0
     }
+}
+
+/// Whether multigrid smooths with polynomials unless something else is asked for: on a device across a bus, which waits
+/// for each level of a sweep and for the host that sets the sweep up.
+pub fn smooths_by_polynomials(profile: &Profile) -> bool {
+    profile.iteration.bus > 0.0
 }
 
 #[cfg(test)]
@@ -192,9 +215,10 @@ mod tests {
         let (box_, plane) = ("d3n7:64", "poisson2d:512");
         assert!(!expected(box_, &far(16)).unwrap().pays());
         assert!(expected(plane, &far(16)).unwrap().pays());
-        let a = generate::csr::<f64>("poisson2d:512").unwrap();
-        let by = |threads| Expected::of(&a, &far(threads)).unwrap().mg;
-        assert!(by(1) > by(16));
+        let by = |spec: &str, threads| expected(spec, &far(threads)).unwrap().mg;
+        assert!(by("d3n13:40", 1) > by("d3n13:40", 16));
+        assert_eq!(by("poisson2d:512", 1), by("poisson2d:512", 16), "a polynomial smoother is set up on the device");
+        assert!(expected("poisson3d:192", &far(16)).unwrap().pays());
     }
 
     #[test]

@@ -28,7 +28,9 @@
 
 mod expected;
 mod hierarchy;
+mod options;
 mod smoother;
+mod stencil;
 mod update;
 mod upwind;
 
@@ -39,9 +41,11 @@ use spandrel_formats::{Csr, Real};
 use spandrel_sptrsv::Plan;
 use spandrel_sptrsv::triangle::divisors;
 
-pub use expected::{Expected, NotExpected};
+pub use expected::{Expected, NotExpected, smooths_by_polynomials};
 pub use hierarchy::{Hierarchy, LEAST};
+pub use options::{MgOptions, MgSmoother};
 pub use smoother::{Halves, Planned, Smoother};
+pub use stencil::{StencilBackend, StencilMultigrid};
 
 use self::hierarchy::Recognised;
 use crate::Result;

@@ -2,11 +2,13 @@
 
 use std::sync::Arc;
 
-use spandrel_backend::{Gate, Preconditioner};
+use spandrel_backend::{Gate, Mat, Preconditioner};
 use spandrel_distributed::{Blockwise, Communicator, Distributed, Layout, Overlap, Rows, Schwarz, Vector};
 use spandrel_formats::Csr;
+use spandrel_solvers::phase::unobserved;
 use spandrel_solvers::{
-    Amg, BlockJacobi, Chebyshev, Error, Hierarchy, Identity, Jacobi, Method, Permuted, Precond, Result,
+    Amg, BlockJacobi, Chebyshev, Error, Hierarchy, Identity, Jacobi, Method, MgOptions, MgSmoother, Permuted, Precond,
+    Result, StencilMultigrid,
 };
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Ilut, Ssor};
 
@@ -92,7 +94,13 @@ fn make_within<T: Element, B: RankBackend<T>>(be: &B, block: Csr<T>, precond: Pr
             let chosen = be.incomplete(symbolic, exchanged.values())?;
             Ok(Box::new(Permuted::new(be, columns, chosen)?))
         }
-        Precond::Mg(grids) => Ok(Box::new(be.multigrid(&Hierarchy::galerkin(&block, grids)?)?)),
+        Precond::Mg(MgOptions { grids, smoother: MgSmoother::Auto | MgSmoother::GaussSeidel }) => {
+            Ok(Box::new(be.multigrid(&Hierarchy::galerkin(&block, grids)?)?))
+        }
+        Precond::Mg(MgOptions { grids, smoother: MgSmoother::Chebyshev }) => {
+            let (rows, degree) = (Mat::load(be, block)?, MgOptions::DEGREE);
+            Ok(Box::new(StencilMultigrid::of(be, &rows, grids, degree, &mut unobserved)?))
+        }
         Precond::Amg(options) => Ok(Box::new(Amg::new(be, &block, &options)?)),
         Precond::BlockJacobi(None)
         | Precond::Ilu0Jacobi(_)

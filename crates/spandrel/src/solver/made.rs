@@ -3,11 +3,12 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use spandrel_backend::{Assemble, Backend, MixedPrecision, Order, Spmv, UpdateValues};
+use spandrel_backend::{Assemble, Backend, Mat, MixedPrecision, Order, Spmv, UpdateValues};
 use spandrel_formats::{Bsr, Csr, Real};
+use spandrel_solvers::multigrid::{StencilBackend, smooths_by_polynomials};
 use spandrel_solvers::{
-    Amg, AmgBackend, BlockJacobi, Chebyshev, Error, Hierarchy, Identity, Isai, Jacobi, JacobiSweeps, Mixed, Multigrid,
-    Permuted, Precond, Result, SetupWatcher,
+    Amg, AmgBackend, BlockJacobi, Chebyshev, Error, Hierarchy, Identity, Isai, Jacobi, JacobiSweeps, MgOptions,
+    MgSmoother, Mixed, Multigrid, Permuted, Precond, Result, SetupWatcher, StencilMultigrid,
 };
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Ilut, Ssor};
 
@@ -83,6 +84,13 @@ impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>, F: Factor<Value = T>> Rene
 impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Renewed<T, B> for Multigrid<T, B> {
     fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
         self.update(be, a)?;
+        Ok(0.0)
+    }
+}
+
+impl<T: Real, B: StencilBackend<T>> Renewed<T, B> for StencilMultigrid<T, B> {
+    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
+        self.update_from(be, &Mat::load(be, a.clone())?)?;
         Ok(0.0)
     }
 }
@@ -163,7 +171,12 @@ pub(super) trait Makes<T: Real>:
     Incomplete<T> + Geometric<T> + AmgBackend<T> + Spmv<Bsr<T>> + UpdateValues<Csr<T>>
 {
 }
-impl<T: Real, B: Incomplete<T> + Geometric<T> + AmgBackend<T> + Spmv<Bsr<T>> + UpdateValues<Csr<T>>> Makes<T> for B {}
+impl<T, B> Makes<T> for B
+where
+    T: Real,
+    B: Incomplete<T> + Geometric<T> + AmgBackend<T> + Spmv<Bsr<T>> + UpdateValues<Csr<T>>,
+{
+}
 
 /// The preconditioner that the plan names, or the one that stands in for it if the policy chose it and it cannot be
 /// made. The plan then says so.
@@ -252,7 +265,26 @@ fn named<T: Real, B: Makes<T>>(
         }
         Precond::Ilut(options) => factored(device, Ilut::new(host(), options), host(), watcher),
         Precond::Ic0 => resident::<T, B, Ic0<T>>(device, given, watcher),
-        Precond::Mg(grids) => {
+        Precond::Mg(MgOptions { grids, smoother }) => {
+            let is_polynomial = match smoother {
+                MgSmoother::GaussSeidel => false,
+                MgSmoother::Chebyshev => true,
+                MgSmoother::Auto => plan.symmetric && !plan.reproducible && smooths_by_polynomials(device.profile()),
+            };
+            if is_polynomial {
+                let rows = given.rows(device)?;
+                match StencilMultigrid::of(device, &rows, grids, MgOptions::DEGREE, watcher) {
+                    Ok(mg) => {
+                        held(mg.is_stored_order(device), "dia")?;
+                        let (nnz, levels) = (mg.nnz(), mg.sizes().len());
+                        let factor = FactorReport { plan: "dia", approximate: false, nnz, shift: 0.0, levels };
+                        return Ok(Made { m: Box::new(mg), factor: Some(factor) });
+                    }
+                    // Gauss-Seidel takes any stencil.
+                    Err(Error::Unsupported { .. }) if smoother == MgSmoother::Auto => {}
+                    Err(error) => return Err(error),
+                }
+            }
             let hierarchy = Hierarchy::galerkin_watched(host(), grids, watcher)?;
             let mg: Multigrid<T, B> = device.multigrid_watched(&hierarchy, watcher)?;
             held(mg.is_stored_order(device), mg.plan())?;

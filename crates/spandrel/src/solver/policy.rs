@@ -11,7 +11,7 @@ use spandrel_formats::{Csr, Grid, Profile, Real, Survey};
 use spandrel_solvers::amg::AmgExpected;
 use spandrel_solvers::direct::Factorable;
 use spandrel_solvers::multigrid::Expected;
-use spandrel_solvers::{AmgOptions, Error, GmresOptions, Method, Options, Precond, Result};
+use spandrel_solvers::{AmgOptions, Error, GmresOptions, Method, MgOptions, Options, Precond, Result};
 use spandrel_sptrsv::IlutOptions;
 
 use super::plan::Plan;
@@ -301,7 +301,7 @@ impl Plan {
             "a {}, diagonally dominant: {share} % of the time expected with ic0 and its {:.0} iterations",
             expected.grid, expected.iterations
         );
-        self.preconditioner = Precond::Mg(None);
+        self.preconditioner = Precond::Mg(MgOptions::default());
         self.watch_over(settings);
     }
 
