@@ -189,7 +189,8 @@ impl<T: Real> CudaDia<T> {
         })
     }
 
-    /// A square matrix that equals its transpose, from all offsets and the values at or above the main diagonal. Blocks.
+    /// A square matrix that equals its transpose, from all offsets and the values at or above the main diagonal.
+    /// Blocks.
     pub(crate) fn of_upper(cuda: &Cuda, n: usize, offsets: &[i32], values: Buffer<T>) -> Result<Self> {
         let values = cuda.narrow_values(n, values)?;
         Self::assembled(cuda, (n, n), offsets, true, values)

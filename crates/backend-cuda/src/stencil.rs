@@ -1,7 +1,7 @@
 //! Stencil matrices of geometric multigrid on the GPU.
 //!
-//! Layout: the upper half of [`CudaDia`]. Order: that of [`spandrel_formats::Coarsening`]. Cost: see kernels/stencil.cu.
-//! Kernels: kernels/stencil.cu.
+//! Layout: the upper half of [`CudaDia`]. Order: that of [`spandrel_formats::Coarsening`]. Cost: see
+//! kernels/stencil.cu. Kernels: kernels/stencil.cu.
 
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Converted, Error, Gate, Relax, Result, Spectrum, Stencils};
@@ -100,17 +100,17 @@ impl<T: Real> Stencils<T> for Cuda {
 
     fn coarser_stencil(&self, a: &CudaDia<T>, of: &Neighbours, to: &Coarsening) -> Result<Converted<CudaDia<T>>> {
         not_recorded(self, "a coarser matrix")?;
-        let (stencil, values) = upper("coarser_stencil", a, of)?;
+        let (stencil, values) = upper("a coarser matrix", a, of)?;
         let next = of.coarser(to);
         let (n, offsets) = (next.points(), next.offsets());
-        expect_len("coarser_stencil", "the fine grid", to.fine().iter().product(), of.points())?;
+        expect_len("a coarser matrix", "the fine grid", to.fine().iter().product(), of.points())?;
         let stored = &offsets[offsets.partition_point(|&offset| offset < 0)..];
         let out = Buffer::<T>::zeros(self.stream(), n * stored.len(), "a matrix's values")?;
         let coarse = StencilArg::of(&next, stored);
         let parameters = CoarsenStencil { values, of: stencil, to: GridsArg::of(to), coarse, out: out.pointer() };
         let entry = a.kernel([CoarsenStencil::WHOLE, CoarsenStencil::NARROW]);
-        // SAFETY: coarsen_stencil(values, of, to, coarse, out), the diagonals of the fine grid, and room for each of the
-        // coarse one.
+        // SAFETY: coarsen_stencil(values, of, to, coarse, out), the diagonals of the fine grid, and room for each of
+        // the coarse one.
         unsafe { self.launch::<T, _>(entry, each(n), &parameters)? };
         let resident = CudaDia::of_upper(self, n, &offsets, out)?;
         let (storage, spmv_bytes) = resident.bytes();

@@ -103,8 +103,8 @@ pub struct Spectrum {
 }
 
 impl<T: Real, B: Stencils<T>> Mat<B, Dia<T>> {
-    /// The grids that the matrix may belong to, by its diagonals. See [`Neighbours::candidates`]; the right one holds all
-    /// [`Spectrum::entries`].
+    /// The grids that the matrix may belong to, by its diagonals. See [`Neighbours::candidates`]; the right one holds
+    /// all [`Spectrum::entries`].
     pub fn stencils(&self, be: &B) -> Vec<Neighbours> {
         if self.nrows() != self.ncols() {
             return Vec::new();

@@ -118,8 +118,8 @@ pub(crate) struct SolveArgs {
     #[arg(long, value_name = "M", allow_negative_numbers = true, value_parser = at_least_one, help_heading = "Method")]
     pub(crate) restart: Option<usize>,
     /// Preconditioner: auto, none, jacobi, block-jacobi=K, chebyshev=K, ssor, ssor=OMEGA, ilu0, iluk=K, ilut, ilut=TAU,
-    /// ilut=TAU,P, ilutp, ilutp=TAU,P, ic0, mg, mg=LEVELS, amg, amg=OPTIONS, or an approximation ilu0-jacobi=K,
-    /// ic0-jacobi=K, ilu0-isai, ic0-isai.
+    /// ilut=TAU,P, ilutp, ilutp=TAU,P, ic0, mg, mg=LEVELS, mg=SMOOTHER, amg, amg=OPTIONS, or an approximation
+    /// ilu0-jacobi=K, ic0-jacobi=K, ilu0-isai, ic0-isai.
     ///
     /// auto takes ic0 for a symmetric matrix with a positive diagonal, ilu0 for other matrices whose diagonal has no
     /// zero (jacobi with cg), and none for the rest. If the factorisation breaks down, auto takes jacobi instead. With
@@ -137,7 +137,8 @@ pub(crate) struct SolveArgs {
     /// positive, it factors A + alpha diag(A) and the report says so. Use ilu0, iluk, ilut and ilutp with bicgstab and
     /// gmres, ssor with any method. block-jacobi=K inverts blocks of K rows; block-jacobi=auto takes the unknowns of a
     /// grid point as a block. mg is a multigrid V-cycle for matrices that are a stencil on a grid, symmetric or not;
-    /// mg=LEVELS has at most that many grids.
+    /// mg=LEVELS has at most that many grids. mg=gauss-seidel and mg=chebyshev name the smoother: chebyshev takes
+    /// symmetric matrices with 5, 7, 9 or 27 points, and a GPU takes it where it can.
     ///
     /// amg is an algebraic multigrid V-cycle (smoothed aggregation) for symmetric positive definite matrices, with or
     /// without a grid. For systems of equations say how many unknowns each point has, e.g. amg=unknowns=3. Other

@@ -26,6 +26,7 @@ fn all(flaws: &[Flaw]) -> Vec<Trial> {
     out.extend(trials::of_sparse_vectors::<f64, _>(&fleet));
     out.extend(trials::of_made::<f64, _>(&fleet));
     out.extend(trials::of_coarsening::<f64, _>(&fleet));
+    out.extend(trials::of_stencils::<f64, _>(&fleet));
     for case in suite::cases().unwrap() {
         if ["6x6", "tridiagonal-33", "poisson2d-33x17", "negative-definite", "zero-matrix"]
             .contains(&case.name.as_str())
@@ -367,6 +368,14 @@ fn new_values_of_coarser_matrices() {
     let trial = "coarsen/csr/f64/broken/poisson2d-33x17";
     caught(&[Flaw::KeepsOldValues], &[(trial, "round 1, the prolongation")]);
     caught(&[Flaw::ScalesRowsOnly], &[(trial, "rows and columns scaled in place")]);
+}
+
+#[test]
+fn stencils_and_grids() {
+    let trial = "stencil/dia/f64/broken/poisson3d:16x15x14-hhh-uneven";
+    caught(&[Flaw::IgnoresGate], &[(trial, "behind a stopped monitor")]);
+    caught(&[Flaw::ReadsY], &[(trial, "found NaN")]);
+    caught(&[Flaw::DropsLastEntry], &[(trial, "expected a bound of")]);
 }
 
 #[test]

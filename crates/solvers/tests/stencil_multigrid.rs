@@ -1,5 +1,5 @@
-//! Geometric multigrid with a polynomial smoother: the number of iterations hardly depends on the size of the grid, M is
-//! symmetric, any number of threads gives the same bits; new values, and refusals.
+//! Geometric multigrid with a polynomial smoother: the number of iterations hardly depends on the size of the grid, M
+//! is symmetric, any number of threads gives the same bits; new values, and refusals.
 
 mod problems;
 

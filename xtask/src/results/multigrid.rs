@@ -1,4 +1,5 @@
-//! Time to solution by CG with multigrid on a GPU, beside the figures of another program.
+//! Time to solution by CG with multigrid: on a GPU beside the figures of another program, on a CPU beside other
+//! programs in the same run.
 
 use std::collections::BTreeMap;
 
@@ -8,7 +9,8 @@ use super::number::digits;
 use super::page::source;
 use super::record::{Line, Records};
 
-const FILE: &str = "record/h200-multigrid.jsonl";
+const FILES: [&str; 2] = ["record/h200-multigrid.jsonl", "record/h100-multigrid.jsonl"];
+const OF_CPU: &str = "record/cpu-multigrid.jsonl";
 
 /// What another program takes for a case: an entry `multigrid` of docs/published.toml.
 #[derive(Debug, Deserialize)]
@@ -28,20 +30,20 @@ pub(crate) fn section(records: &Records, peers: &[Peer]) -> String {
     let mut out = String::from(
         "\n## Multigrid on a GPU: set-up and solve\n\nA x = 1 to a relative residual of 1e-8 by CG, with a matrix that lies on the device in CSR. Times are \
          in milliseconds: the best of several rounds, and for new values on the same pattern the median from the second time on. The first call also loads the kernels. \
-         *B* are the bytes of all matrices per unknown. The peer's figures were measured apart, on a card of the same kind.\n",
+         *B* are the bytes of all matrices per unknown. The peer's figures were measured apart, on an H200.\n",
     );
     // A later run replaces an earlier one.
-    let mut found: BTreeMap<(usize, &str, &str), &Line> = BTreeMap::new();
-    for line in records.of(FILE).iter().filter(|line| line.text("op") == "multigrid") {
+    let mut found: BTreeMap<(usize, &str, &str, String), &Line> = BTreeMap::new();
+    for line in lines(records, &FILES) {
         let n = line.number("n").unwrap_or_default() as usize;
-        found.insert((n, line.text("case"), line.text("precond")), line);
+        found.insert((n, line.text("case"), line.text("precond"), line.machine()), line);
     }
     if found.is_empty() {
-        return out + &format!("\nMissing: no such lines in {FILE}.\n");
+        return out + &format!("\nMissing: no such lines in {}.\n", FILES.join(" and "));
     }
-    out += "\n| problem | unknowns | preconditioner | iterations | set-up | solve | sum | new values | first call | complexity | B | peer: set-up + solve |\n\
-            |---|---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---|\n";
-    for ((n, case, precond), line) in &found {
+    out += "\n| problem | unknowns | preconditioner | on | iterations | set-up | solve | sum | new values | first call | complexity | B | peer: set-up + solve |\n\
+            |---|---:|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---|\n";
+    for ((n, case, precond, machine), line) in &found {
         let plain = case.trim_start_matches("shuffled ").split(',').next().unwrap_or_default();
         let number = |key: &str| line.number(key).map_or("-".to_owned(), digits);
         let beside: Vec<String> = peers
@@ -53,7 +55,7 @@ pub(crate) fn section(records: &Records, peers: &[Peer]) -> String {
             .collect();
         let beside = if beside.is_empty() { "-".to_owned() } else { beside.join("; ") };
         out += &format!(
-            "| {case} | {n} | `{precond}` | {} | {} | {} | {} | {} | {} | {} | {} | {beside} |\n",
+            "| {case} | {n} | `{precond}` | {machine} | {} | {} | {} | {} | {} | {} | {} | {} | {beside} |\n",
             line.number("iterations").unwrap_or_default(),
             number("setup_ms"),
             number("solve_ms"),
@@ -64,7 +66,50 @@ pub(crate) fn section(records: &Records, peers: &[Peer]) -> String {
             line.number("bytes_per_unknown").map_or("-".to_owned(), |bytes| format!("{bytes:.0}")),
         );
     }
-    out + &source(found.values().copied())
+    out + &source(found.values().copied()) + &of_cpu(records)
+}
+
+/// The lines of multigrid in these files.
+fn lines<'r>(records: &'r Records, files: &'r [&str]) -> impl Iterator<Item = &'r Line> {
+    files.iter().flat_map(|file| records.of(file)).filter(|line| line.text("op") == "multigrid")
+}
+
+/// The table of a CPU: for each case every contender, the soonest first.
+fn of_cpu(records: &Records) -> String {
+    let mut cases: BTreeMap<(usize, &str), BTreeMap<(&str, &str), &Line>> = BTreeMap::new();
+    for line in lines(records, &[OF_CPU]) {
+        let n = line.number("n").unwrap_or_default() as usize;
+        let of_case = cases.entry((n, line.text("case"))).or_default();
+        of_case.insert((line.text("contender"), line.text("precond")), line);
+    }
+    let mut out = String::from(
+        "\n## Multigrid on a CPU: set-up and solve\n\nThe same solves on the two threads of one machine, in milliseconds. hypre is BoomerAMG with HMIS, on one \
+         or two processes, and PyAMG is its smoothed aggregation; they ran in the same hour. *sooner* is the best of Spandrel over this line.\n",
+    );
+    if cases.is_empty() {
+        return out + &format!("\nMissing: no such lines in {OF_CPU}.\n");
+    }
+    out += "\n| problem | unknowns | by | iterations | set-up | solve | sum | sooner |\n|---|---:|---|---:|---:|---:|---:|---:|\n";
+    for ((n, case), contenders) in &cases {
+        let sum = |line: &Line| line.number("sum_ms").unwrap_or(f64::INFINITY);
+        let mut ordered: Vec<_> = contenders.iter().collect();
+        ordered.sort_by(|a, b| sum(a.1).total_cmp(&sum(b.1)));
+        let own = ordered.iter().find(|((contender, _), _)| *contender == "spandrel").map(|(_, line)| sum(line));
+        for ((contender, precond), line) in ordered {
+            let number = |key: &str| line.number(key).map_or("-".to_owned(), digits);
+            let is_own = *contender == "spandrel";
+            let by = if is_own { format!("Spandrel, `{precond}`") } else { (*contender).to_owned() };
+            let sooner = own.filter(|_| !is_own).map_or("-".to_owned(), |own| digits(sum(line) / own));
+            out += &format!(
+                "| {case} | {n} | {by} | {} | {} | {} | {} | {sooner} |\n",
+                line.number("iterations").unwrap_or_default(),
+                number("setup_ms"),
+                number("solve_ms"),
+                number("sum_ms"),
+            );
+        }
+    }
+    out + &source(cases.values().flat_map(|case| case.values().copied()))
 }
 
 #[cfg(test)]
@@ -81,16 +126,25 @@ mod tests {
         let header = "{\"header\":true,\"machine\":\"M\",\"commit\":\"c\"}".to_owned();
         let lines = [header, line("a:2", 99.0), line("a:2", 5.0), line("shuffled a:2", 6.0), line("b:2", 7.0)];
         let mut records = Records::default();
-        records.add(FILE, &lines.join("\n")).expect("lines");
+        records.add(FILES[0], &lines.join("\n")).expect("lines");
+        let peer = "{\"op\":\"multigrid\",\"case\":\"a:2\",\"contender\":\"hypre\",\"precond\":\"h\",\"n\":8,\"iterations\":9,\"setup_ms\":6.0,\"solve_ms\":8.0,\"sum_ms\":14.0}";
+        let own = line("a:2", 5.0).replace("\"op\"", "\"contender\":\"spandrel\",\"op\"");
+        records.add(OF_CPU, &[peer.to_owned(), own].join("\n")).expect("lines");
         let peer = Peer { case: "a:2".into(), program: "P".into(), setup_ms: 3.0, solve_ms: 4.0, how: "h".into() };
         let said = section(&records, &[peer]);
-        let row = "| `amg` | 19 | 5.00 | 2.00 | 7.00 | 1.00 | 9.00 | 1.50 | 222 | P 3.00 + 4.00 (h) |";
+        let row = "| `amg` | M | 19 | 5.00 | 2.00 | 7.00 | 1.00 | 9.00 | 1.50 | 222 | P 3.00 + 4.00 (h) |";
         assert!(said.contains(&format!("| a:2 | 8 {row}")), "{said}");
-        assert!(said.contains("| shuffled a:2 | 8 | `amg` | 19 | 6.00 |"), "{said}");
+        assert!(said.contains("| shuffled a:2 | 8 | `amg` | M | 19 | 6.00 |"), "{said}");
         assert!(
-            said.contains("| b:2 | 8 | `amg` | 19 | 7.00 | 2.00 | 7.00 | 1.00 | 9.00 | 1.50 | 222 | - |"),
+            said.contains("| b:2 | 8 | `amg` | M | 19 | 7.00 | 2.00 | 7.00 | 1.00 | 9.00 | 1.50 | 222 | - |"),
             "{said}"
         );
+        let of_cpu = [
+            "| a:2 | 8 | Spandrel, `amg` | 19 | 5.00 | 2.00 | 7.00 | - |",
+            "| a:2 | 8 | hypre | 9 | 6.00 | 8.00 | 14.0 | 2.00 |",
+        ];
+        assert!(said.contains(&of_cpu.join("\n")), "{said}");
         assert!(section(&Records::default(), &[]).contains("Missing: no such lines in record/h200-multigrid.jsonl"));
+        assert!(super::of_cpu(&Records::default()).contains("Missing: no such lines in record/cpu-multigrid.jsonl"));
     }
 }

@@ -198,6 +198,9 @@ fn multigrid_needs_a_grid() {
         refused(&args, "not_a_grid", "mg needs a stencil on a grid");
     }
     refused(&["solve", "d3n7:6", "--solver", "direct", "--precond", "mg"], "unsupported", "takes no preconditioner");
+    for matrix in ["convdiff2d:20,peclet=1", "electrostatic:n=300", "elasticity2d:8"] {
+        refused(&["solve", matrix, "--precond", "mg=chebyshev"], "unsupported", "use mg=gauss-seidel");
+    }
 }
 
 #[test]

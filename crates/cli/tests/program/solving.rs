@@ -344,6 +344,18 @@ fn multigrid() {
     assert_eq!((object["factor"]["levels"].as_u64(), object["precond"].as_str()), (Some(2), Some("mg=2")));
     let text = stdout(&run(&["solve", "d3n7:8", "--precond", "mg", "--backend", "cpu"]));
     assert!(text.contains("mg, 3 grids, by sweep"), "{text}");
+    for extra in
+        [["--precision", "f64"].as_slice(), &["--precision", "f32"], &["--precision", "mixed"], &["--reproducible"]]
+    {
+        let object =
+            solved(&[&["solve", "poisson3d:20", "--solver", "cg", "--precond", "mg=chebyshev"], extra].concat());
+        assert!(iterations(&object) < 10 && object["precond"] == "mg=chebyshev", "{object}");
+        assert_eq!(
+            (&object["factor"]["plan"], object["factor"]["levels"].as_u64()),
+            (&"dia".into(), Some(3)),
+            "{object}"
+        );
+    }
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! Trials of stencil matrices and grids: bit by bit like the host's functions, with values in f64 and those that f32 holds,
-//! behind gates, recorded, and refusals; and of the multigrid cycle over them.
+//! Trials of stencil matrices and grids: bit by bit like the host's functions, with values in f64 and those that f32
+//! holds, behind gates, recorded, and refusals; and of the multigrid cycle over them.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -5,6 +5,7 @@ mod coarsen;
 mod made;
 mod products;
 mod solves;
+mod stencils;
 mod steps;
 
 use spandrel_backend::{Backend, Coeff, Device, Gate, Phase, Quantity, Result, Step, forward};

@@ -82,9 +82,9 @@ impl Neighbours {
     }
 
     /// The grids of `n` points on which these ascending offsets are differences of nearest neighbours, those with the
-    /// shortest differences first. A matrix with these diagonals belongs to one of them if it has no entry that connects
-    /// the end of a line with the beginning of the next. Extents of 2 are left out, because a diagonal could then be two
-    /// neighbours.
+    /// shortest differences first. A matrix with these diagonals belongs to one of them if it has no entry that
+    /// connects the end of a line with the beginning of the next. Extents of 2 are left out, because a diagonal could
+    /// then be two neighbours.
     pub fn candidates(n: usize, offsets: &[i32]) -> Vec<Self> {
         let divides = |extent: usize| extent == n || (extent > 2 && n.is_multiple_of(extent));
         let near = |offset: &i32| {

@@ -37,8 +37,8 @@ const CYCLES: f64 = 7.0;
 const SETUP: f64 = 20.0;
 /// Calls of a cycle per grid, on the coarsest grid, and with IC(0).
 const CALLS: [f64; 3] = [9.0, 2.0, 2.0];
-/// Passes over a vector of a grid in a cycle with polynomials of degree 2, besides its four products; calls per grid; and
-/// calls that a grid's set-up takes the time of: 0.7 ms (record/h200-multigrid.jsonl).
+/// Passes over a vector of a grid in a cycle with polynomials of degree 2, besides its four products; calls per grid;
+/// and calls that a grid's set-up takes the time of: 0.7 ms (record/h200-multigrid.jsonl).
 const POLYNOMIAL: [f64; 3] = [41.0, 13.0, 350.0];
 /// The tolerance for which iterations are counted.
 const EPSILON: f64 = 1e-8;

@@ -18,7 +18,8 @@
 //! The grid is found from the diagonals alone. It is the right one if all entries of the matrix lie inside the stencil.
 //!
 //! Cost: [`StencilMultigrid::bytes`]; five vectors of work per grid. Order: that of the backend's DIA product and of
-//! [`spandrel_backend::Stencils`]; the same bits on every backend and for any number of threads, the hierarchy included.
+//! [`spandrel_backend::Stencils`]; the same bits on every backend and for any number of threads, the hierarchy
+//! included.
 //!
 //! References: Trottenberg, Oosterlee, Schuller, Multigrid, 2001; Lottes 2023, Optimal polynomial smoothers for
 //! multigrid V-cycles.
@@ -209,8 +210,8 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
             None => 0,
             Some(to) => {
                 let [fine, coarse] = [grid.of.points(), to.coarse().iter().product()].map(|n| (n * T::BYTES) as u64);
-                // Two smoothings of `degree` steps with six passes each, of which the first reads neither z nor x; a copy
-                // of the right-hand side for each residual; the moves between the grids.
+                // Two smoothings of `degree` steps with six passes each, of which the first reads neither z nor x; a
+                // copy of the right-hand side for each residual; the moves between the grids.
                 2 * degree * grid.a.spmv_bytes() + (12 * degree - 3 + 2 * 2 + 3) * fine + 2 * coarse
             }
         };
@@ -288,9 +289,9 @@ impl<T: Real, B: StencilBackend<T>> Smoother<'_, T, B> {
     }
 }
 
-// SAFETY: one fixed sequence of operations, which depends on `degree` and the bounds of the grids; these change only while
-// nothing borrows the preconditioner. Its buffers are those of the matrices and vectors made with it, which are neither
-// replaced nor lent out while it is borrowed.
+// SAFETY: one fixed sequence of operations, which depends on `degree` and the bounds of the grids; these change only
+// while nothing borrows the preconditioner. Its buffers are those of the matrices and vectors made with it, which are
+// neither replaced nor lent out while it is borrowed.
 unsafe impl<T: Real, B: StencilBackend<T>> Preconditioner<T, B> for StencilMultigrid<T, B> {
     fn len(&self) -> Option<usize> {
         Some(self.grids[0].of.points())
