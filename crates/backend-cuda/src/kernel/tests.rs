@@ -8,7 +8,7 @@ use crate::launch::{CoeffArg, TreeArg};
 
 /// The declarations of all files. If a file is missing here, its kernels count as undeclared.
 fn declared_everywhere() -> Vec<Declared> {
-    let files: [fn(&mut Vec<Declared>); 32] = [
+    let files: [fn(&mut Vec<Declared>); 33] = [
         crate::bdia::declared,
         crate::bsr::declared,
         crate::bsrx::declared,
@@ -38,6 +38,7 @@ fn declared_everywhere() -> Vec<Declared> {
         crate::sweep::factors::declared,
         crate::sweep::resident::declared,
         crate::syncfree::declared,
+        crate::stencil::declared,
         crate::transpose::declared,
         crate::triangle::declared,
         crate::vector::declared,
