@@ -17,9 +17,9 @@
 //!
 //! The grid is found from the diagonals alone. It is the right one if all entries of the matrix lie inside the stencil.
 //!
-//! Cost: [`StencilMultigrid::bytes`]; five vectors of work per grid. Order: that of the backend's DIA product and of
-//! [`spandrel_backend::Stencils`]; the same bits on every backend and for any number of threads, the hierarchy
-//! included.
+//! Cost: [`StencilMultigrid::bytes`]; five vectors of work per grid. Order: that of the backend's DIA and dense products
+//! and of [`spandrel_backend::Stencils`]. With [`Order::Stored`] products, which the CPU and CUDA have, the same bits on
+//! every backend and for any number of threads, the hierarchy included.
 //!
 //! References: Trottenberg, Oosterlee, Schuller, Multigrid, 2001; Lottes 2023, Optimal polynomial smoothers for
 //! multigrid V-cycles.
@@ -29,7 +29,7 @@ use std::fmt;
 use spandrel_backend::{
     Backend, Coeff, Convert, Gate, IntoArc, Mat, Operator, Order, Preconditioner, Relax, Spectrum, Spmv, Stencils,
 };
-use spandrel_formats::{Coarsening, Csr, Dia, NEIGHBOURS, Neighbours, Real};
+use spandrel_formats::{Coarsening, Csr, Dense, Dia, NEIGHBOURS, Neighbours, Real};
 
 use super::MgOptions;
 use super::hierarchy::strong;
@@ -46,8 +46,14 @@ const COARSEST: [usize; 2] = [300, 2000];
 const SAMPLES: usize = 1 << 12;
 
 /// What the cycle needs from a device.
-pub trait StencilBackend<T: Real>: Spmv<Csr<T>> + Spmv<Dia<T>> + Convert<Csr<T>, Dia<T>> + Stencils<T> {}
-impl<T: Real, B: Spmv<Csr<T>> + Spmv<Dia<T>> + Convert<Csr<T>, Dia<T>> + Stencils<T>> StencilBackend<T> for B {}
+pub trait StencilBackend<T: Real>:
+    Spmv<Csr<T>> + Spmv<Dia<T>> + Spmv<Dense<T>> + Convert<Csr<T>, Dia<T>> + Stencils<T>
+{
+}
+impl<T: Real, B> StencilBackend<T> for B where
+    B: Spmv<Csr<T>> + Spmv<Dia<T>> + Spmv<Dense<T>> + Convert<Csr<T>, Dia<T>> + Stencils<T>
+{
+}
 
 type VectorOf<T, B> = <B as Backend<T>>::Vector;
 
@@ -56,7 +62,7 @@ pub struct StencilMultigrid<T: Real, B: StencilBackend<T>> {
     grids: Vec<Grid<T, B>>,
     degree: usize,
     /// The inverse of the coarsest operator, if it was made.
-    coarsest: Option<Mat<B, Csr<T>>>,
+    coarsest: Option<Mat<B, Dense<T>>>,
     work: Pool<Vec<Work<VectorOf<T, B>>>>,
     sizes: Vec<[usize; 3]>,
     /// The maximum number of grids.
@@ -219,7 +225,7 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
     }
     /// Returns true if every product sums in the order that all backends share.
     pub fn is_stored_order(&self, be: &B) -> bool {
-        Spmv::<Csr<T>>::order(be) == Order::Stored && Spmv::<Dia<T>>::order(be) == Order::Stored
+        Spmv::<Dense<T>>::order(be) == Order::Stored && Spmv::<Dia<T>>::order(be) == Order::Stored
     }
 
     /// x <- one cycle applied to s, on the first of these grids. `work` has the vectors of each.
@@ -309,7 +315,7 @@ unsafe impl<T: Real, B: StencilBackend<T>> Preconditioner<T, B> for StencilMulti
 }
 
 /// The grids, finest first, and the inverse of the coarsest operator.
-type Hierarchy<T, B> = (Vec<Grid<T, B>>, Option<Mat<B, Csr<T>>>);
+type Hierarchy<T, B> = (Vec<Grid<T, B>>, Option<Mat<B, Dense<T>>>);
 
 fn hierarchy<T: Real, B: StencilBackend<T>>(
     be: &B,
@@ -403,7 +409,7 @@ fn looked_at<T: Real, B: StencilBackend<T>>(
 }
 
 /// The inverse of the coarsest operator; `None` if it is too large.
-fn inverse_of_last<T: Real, B: StencilBackend<T>>(be: &B, grids: &[Grid<T, B>]) -> Result<Option<Mat<B, Csr<T>>>> {
+fn inverse_of_last<T: Real, B: StencilBackend<T>>(be: &B, grids: &[Grid<T, B>]) -> Result<Option<Mat<B, Dense<T>>>> {
     let Some(Grid { of, a, .. }) = grids.last().filter(|grid| grid.of.points() <= COARSEST[1]) else { return Ok(None) };
     let (n, rows) = (of.points(), a.stencil_rows(be, of, 1)?);
     let mut dense = vec![0.0; n * n];
@@ -416,9 +422,7 @@ fn inverse_of_last<T: Real, B: StencilBackend<T>>(be: &B, grids: &[Grid<T, B>]) 
     }
     let not_positive = |Indefinite(row)| Error::NotPositive { method: "mg", grid: grids.len() - 1, row };
     let inverse = inverse(n, &dense).map_err(not_positive)?;
-    let fill = |row: usize, cols: &mut [u32], values: &mut [T]| {
-        cols.iter_mut().zip(0..).for_each(|(col, j)| *col = j);
-        values.iter_mut().zip(&inverse[row * n..]).for_each(|(to, &v)| *to = T::from_f64(v));
-    };
-    Ok(Some(Mat::load(be, Csr::from_rows(n, n, |_| n, fill)?)?))
+    // By columns: entry (i, j) at i + n j.
+    let columns = (0..n * n).map(|at| T::from_f64(inverse[at % n * n + at / n])).collect();
+    Ok(Some(Mat::load(be, Dense::new(n, n, columns)?)?))
 }
