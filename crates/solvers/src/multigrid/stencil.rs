@@ -17,9 +17,9 @@
 //!
 //! The grid is found from the diagonals alone. It is the right one if all entries of the matrix lie inside the stencil.
 //!
-//! Cost: [`StencilMultigrid::bytes`]; five vectors of work per grid. Order: that of the backend's DIA and dense products
-//! and of [`spandrel_backend::Stencils`]. With [`Order::Stored`] products, which the CPU and CUDA have, the same bits on
-//! every backend and for any number of threads, the hierarchy included.
+//! Cost: [`StencilMultigrid::bytes`]; five vectors of work per grid. Order: that of the backend's DIA and dense
+//! products and of [`spandrel_backend::Stencils`]. With [`Order::Stored`] products, which the CPU and CUDA have, the
+//! same bits on every backend and for any number of threads, the hierarchy included.
 //!
 //! References: Trottenberg, Oosterlee, Schuller, Multigrid, 2001; Lottes 2023, Optimal polynomial smoothers for
 //! multigrid V-cycles.
