@@ -47,13 +47,13 @@ pub trait Stencils<T: Real>: Load<Dia<T>> + Backend<T> {
     /// [`crate::Error::Shape`] for a matrix of another grid, or a step of 0.
     fn stencil_rows(&self, a: &<Self as Load<Dia<T>>>::Resident, of: &Neighbours, step: usize) -> Result<Vec<T>>;
 
-    /// s <- P^T r: see [`Coarsening::restricted`].
+    /// s <- P^T r: see [`Coarsening::restrict_line`].
     ///
     /// # Errors
     /// [`crate::Error::Shape`] unless r has an element per fine point and s one per coarse point.
     fn restrict(&self, gate: Gate<'_, Self>, to: &Coarsening, r: &Self::Vector, s: &mut Self::Vector) -> Result<()>;
 
-    /// x <- x + P e: see [`Coarsening::interpolated`].
+    /// x <- x + P e: see [`Coarsening::prolong_line`].
     ///
     /// # Errors
     /// [`crate::Error::Shape`] unless x has an element per fine point and e one per coarse point.
