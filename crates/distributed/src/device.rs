@@ -176,6 +176,15 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
         let part = self.told(own.and_then(|()| self.device.upload(host)))?;
         Ok(Vector { part, layout: Arc::clone(layout) })
     }
+
+    /// A vector of a layout that need not be known, all zeros.
+    pub(crate) fn zeros_as<T: Real>(&self, layout: &Arc<Layout>) -> Result<Vector<T, B>>
+    where
+        B: Backend<T>,
+    {
+        let part = self.told(self.device.zeros(layout.own()))?;
+        Ok(Vector { part, layout: Arc::clone(layout) })
+    }
 }
 
 impl<B, C: Communicator> Distributed<B, C> {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Result, Roots};
+use spandrel_backend::{Error, Result, Roots};
 use spandrel_formats::Real;
 
 use crate::communicator::Communicator;
@@ -36,6 +36,12 @@ impl Layout {
         Self { partition, rank, sums }
     }
 
+    /// A layout whose ranges may end anywhere: its vectors have no dot products, unless there is only one rank.
+    pub(crate) fn without_sums(rank: usize, partition: Partition) -> Self {
+        let sums = (partition.size() > 1).then(|| -> Arc<dyn Roots> { Arc::new(NoSums) });
+        Self { partition, rank, sums }
+    }
+
     /// The rows of every rank.
     pub fn partition(&self) -> &Partition {
         &self.partition
@@ -60,6 +66,26 @@ impl Layout {
     /// Completes the dot products of the rank's device, unless there is only one rank.
     pub(crate) fn sums(&self) -> Option<&Arc<dyn Roots>> {
         self.sums.as_ref()
+    }
+}
+
+/// Refuses the dot products of a layout that cuts blocks.
+#[derive(Debug)]
+struct NoSums;
+
+impl NoSums {
+    fn refused<T>() -> Result<T> {
+        let why = "they end inside a block of the dot product's tree on some rank".to_owned();
+        Err(Error::Unsupported { op: "a dot product", noun: "vectors of a coarse grid", why })
+    }
+}
+
+impl Roots for NoSums {
+    fn roots_f32(&self, _: &mut [f32], _: &mut [f32]) -> Result<()> {
+        Self::refused()
+    }
+    fn roots_f64(&self, _: &mut [f64], _: &mut [f64]) -> Result<()> {
+        Self::refused()
     }
 }
 

@@ -12,11 +12,14 @@
 //! A rank that fails does not leave the others waiting: they end with [`spandrel_backend::Error::Rank`], which names
 //! it.
 
+pub mod amg;
 mod assemble;
 pub mod blockwise;
 mod communicator;
 mod device;
 mod exchange;
+mod gathered;
+mod ghosts;
 mod halo;
 mod layout;
 mod matrix;
@@ -35,6 +38,7 @@ mod tree;
 
 #[cfg(all(unix, feature = "mpi"))]
 pub use self::mpi::Mpi;
+pub use amg::DistributedAmg;
 pub use assemble::Assembly;
 pub use blockwise::Blockwise;
 pub use communicator::{Communicator, TIME_LIMIT};

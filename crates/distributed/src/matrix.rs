@@ -79,7 +79,8 @@ impl<F: Format, B: Local<F::Value> + Spmv<F>> DistributedMat<B, F> {
         Self::between(be, rows, layout, Arc::clone(columns))
     }
 
-    fn between<C: Communicator, J: Column>(
+    /// Makes a matrix whose rows and columns lie as these layouts say. Waits for the other ranks.
+    pub(crate) fn between<C: Communicator, J: Column>(
         be: &Distributed<B, C>,
         rows: Rows<F::Value, J>,
         layout: Arc<Layout>,

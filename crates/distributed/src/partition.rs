@@ -53,6 +53,23 @@ impl Partition {
         Ok(Self { begins })
     }
 
+    /// Takes the number of rows of each rank. Ranges may end anywhere, so vectors that lie like this have no dot
+    /// products.
+    pub(crate) fn unaligned(counts: impl IntoIterator<Item = u64>) -> Self {
+        let mut begins = vec![0];
+        let mut end = 0;
+        begins.extend(counts.into_iter().map(|count| {
+            end += count;
+            end
+        }));
+        Self { begins: begins.into() }
+    }
+
+    /// The number of rows of each rank.
+    pub(crate) fn counts(&self) -> impl Iterator<Item = u64> + '_ {
+        self.begins.windows(2).map(|ends| ends[1] - ends[0])
+    }
+
     /// Splits `rows` rows evenly among `size` ranks.
     ///
     /// ```

@@ -14,12 +14,13 @@ use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use spandrel_backend::{Entries, Gate, Preconditioner};
-use spandrel_formats::index::{Offset, Ordinal};
+use spandrel_formats::index::Ordinal;
 use spandrel_formats::{Csr, Real};
 
 use crate::communicator::Communicator;
 use crate::device::{Distributed, Vector};
 use crate::exchange::Exchange;
+use crate::gathered::Gathered;
 use crate::layout::Layout;
 use crate::matrix::Local;
 use crate::rows::{Column, Rows};
@@ -60,64 +61,6 @@ impl<T: Real, B: Entries<T>, M> fmt::Debug for Schwarz<T, B, M> {
     }
 }
 
-/// Rows of a matrix in any order, with columns of the whole matrix.
-#[derive(Default)]
-struct Gathered<T> {
-    /// Number of each row, and where its entries begin.
-    rows: Vec<(u64, usize)>,
-    cols: Vec<u64>,
-    values: Vec<T>,
-}
-
-impl<T: Real> Gathered<T> {
-    fn push(&mut self, row: u64, cols: impl Iterator<Item = u64>, values: impl Iterator<Item = T>) {
-        self.rows.push((row, self.cols.len()));
-        self.cols.extend(cols);
-        self.values.extend(values);
-    }
-
-    /// A row as a message: its number, the number of its entries, columns, values.
-    fn write<J: Column>(row: u64, cols: &[J], values: &[T], message: &mut Vec<u8>) {
-        message.extend_from_slice(&row.to_le_bytes());
-        message.extend_from_slice(&(cols.len() as u64).to_le_bytes());
-        cols.iter().for_each(|&col| message.extend_from_slice(&col.into().to_le_bytes()));
-        message.extend_from_slice(bytemuck::cast_slice(values));
-    }
-
-    /// Takes over the rows of a message.
-    fn read(&mut self, mut message: &[u8]) {
-        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
-        while let Some((head, rest)) = message.split_first_chunk::<16>() {
-            let (row, len) = (number(&head[..8]), number(&head[8..]) as usize);
-            let (cols, rest) = rest.split_at(8 * len);
-            let (values, rest) = rest.split_at(T::BYTES * len);
-            let values = values.chunks_exact(T::BYTES).map(bytemuck::pod_read_unaligned);
-            self.push(row, cols.chunks_exact(8).map(number), values);
-            message = rest;
-        }
-    }
-
-    /// The entries between these rows, which are sorted by number.
-    fn square(mut self, own: &[u64]) -> spandrel_formats::Result<Csr<T>> {
-        let mut ends: Vec<usize> = self.rows.iter().skip(1).map(|&(_, begin)| begin).collect();
-        ends.push(self.cols.len());
-        let mut order: Vec<(u64, usize, usize)> =
-            self.rows.drain(..).zip(ends).map(|((row, begin), end)| (row, begin, end)).collect();
-        order.sort_unstable();
-        let (mut row_ptr, mut cols, mut values) = (vec![0 as Offset], Vec::new(), Vec::new());
-        for (_, begin, end) in order {
-            for at in begin..end {
-                if let Ok(place) = own.binary_search(&self.cols[at]) {
-                    cols.push(place as Ordinal);
-                    values.push(self.values[at]);
-                }
-            }
-            row_ptr.push(cols.len() as Offset);
-        }
-        Csr::new(own.len(), own.len(), row_ptr, cols, values)
-    }
-}
-
 impl<T: Real, B: Local<T>, M: Preconditioner<T, B>> Schwarz<T, B, M> {
     /// Makes the preconditioner of each rank with `make`. It gets the rank's own device, without the other ranks, and
     /// the matrix of its rows and `layers` layers of neighbours. A rank without rows makes none. Waits for the other
@@ -137,7 +80,8 @@ impl<T: Real, B: Local<T>, M: Preconditioner<T, B>> Schwarz<T, B, M> {
     {
         let (needed, gathered) = Self::extended(be, layout, rows, layers)?;
         let made = || {
-            let block = gathered.square(&needed)?;
+            let place = |column| needed.binary_search(&column).ok().map(|place| place as Ordinal);
+            let (_, block) = gathered.into_csr(needed.len(), place)?;
             if rows.is_empty() { Ok(None) } else { make(be.device(), block).map(Some) }
         };
         let block = be.together(made())?;

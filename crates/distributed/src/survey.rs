@@ -1,7 +1,7 @@
 //! What the choice of method and preconditioner must know about a matrix whose rows lie on the ranks.
 
 use spandrel_backend::{Join, Result};
-use spandrel_formats::Real;
+use spandrel_formats::{Real, is_mirror_to_rounding};
 
 use crate::communicator::Communicator;
 use crate::device::Distributed;
@@ -32,54 +32,102 @@ impl Survey {
         layout: &Layout,
         rows: &Rows<T, J>,
     ) -> Result<Self> {
-        let own = layout.rows();
-        let mirror = |row: u64, column: u64| rows.get(row, column).unwrap_or_else(T::zero);
-        let each = || {
-            (0..rows.len()).flat_map(|i| {
-                let (cols, values) = rows.row(i);
-                let row = rows.first() + i as u64;
-                cols.iter().zip(values).map(move |(&column, &value)| (row, column.into(), value))
-            })
-        };
+        let equal = |value: T, mirror: T, _: f64| value == mirror;
         let holds = |test: &dyn Fn(T) -> bool| rows.diagonal().all(|entry| entry.is_some_and(test));
-        // A NaN equals nothing.
-        let agrees = each().all(|(row, column, value)| !own.contains(&column) || value == mirror(column, row));
         let square = rows.ncols() == layout.len() as u64;
         let mine = [
-            u64::from(square && agrees),
+            // A NaN equals nothing.
+            u64::from(square && Mirrors::of(layout, rows).agree_here(equal)),
             u64::from(holds(&|d| d > T::zero())),
             u64::from(holds(&|d| d.recip().is_finite() && d.is_finite() && !d.is_zero())),
             rows.nnz() as u64,
         ];
         let all = be.everywhere(&mine)?;
         let every = |at: usize| all.iter().all(|of| of[at] == 1);
-        let symmetric = every(0) && Self::matches(be, layout, rows, each().filter(|(_, j, _)| !own.contains(j)))?;
+        let symmetric = every(0) && Mirrors::of(layout, rows).agree_across(be, equal)?;
         let nnz = all.iter().map(|of| of[3]).sum();
         Ok(Self { symmetric, positive_diagonal: every(1), invertible_diagonal: every(2), nnz })
     }
 
-    /// Whether these entries equal their mirror images, which other ranks have.
-    fn matches<T: Real, B: Join, C: Communicator, J: Column>(
+    /// Whether a square matrix equals its transpose up to rounding: see [`Csr::is_symmetric_to_rounding`]. Waits for the
+    /// other ranks.
+    ///
+    /// # Errors
+    /// [`spandrel_backend::Error::Rank`].
+    ///
+    /// [`Csr::is_symmetric_to_rounding`]: spandrel_formats::Csr::is_symmetric_to_rounding
+    pub(crate) fn is_symmetric_to_rounding<T: Real, B: Join, C: Communicator, J: Column>(
         be: &Distributed<B, C>,
         layout: &Layout,
         rows: &Rows<T, J>,
-        entries: impl Iterator<Item = (u64, u64, T)>,
     ) -> Result<bool> {
+        let near = |v: T, mirror: T, scale| is_mirror_to_rounding::<T>(v.as_f64(), mirror.as_f64(), scale);
+        let mirrors = Mirrors::of(layout, rows);
+        let here = be.everywhere(&[u64::from(mirrors.agree_here(near))])?.iter().all(|of| of[0] == 1);
+        Ok(here && mirrors.agree_across(be, near)?)
+    }
+}
+
+/// Compares entries with their mirror images.
+struct Mirrors<'a, T, J> {
+    layout: &'a Layout,
+    rows: &'a Rows<T, J>,
+    /// The square roots of the magnitudes of the diagonal. The product of two is the scale of an entry.
+    scales: Vec<f64>,
+}
+
+impl<'a, T: Real, J: Column> Mirrors<'a, T, J> {
+    fn of(layout: &'a Layout, rows: &'a Rows<T, J>) -> Self {
+        let scales = rows.diagonal().map(|d| d.map_or(0.0, |d| d.as_f64().abs().sqrt())).collect();
+        Self { layout, rows, scales }
+    }
+
+    /// Row, column and value of the entries of this rank.
+    fn entries(&self) -> impl Iterator<Item = (u64, u64, T)> {
+        (0..self.rows.len()).flat_map(|i| {
+            let ((cols, values), row) = (self.rows.row(i), self.rows.first() + i as u64);
+            cols.iter().zip(values).map(move |(&column, &value)| (row, column.into(), value))
+        })
+    }
+
+    fn scale(&self, row: u64) -> f64 {
+        self.scales[(row - self.rows.first()) as usize]
+    }
+
+    /// Whether `test(value, mirror image, scale)` is true of all entries in own columns. An absent entry is zero.
+    fn agree_here(&self, test: impl Fn(T, T, f64) -> bool) -> bool {
+        let own = self.layout.rows();
+        let mut here = self.entries().filter(|(_, column, _)| own.contains(column));
+        here.all(|(row, column, value)| {
+            let mirror = self.rows.get(column, row).unwrap_or_else(T::zero);
+            test(value, mirror, self.scale(row) * self.scale(column))
+        })
+    }
+
+    /// Whether it is true of all entries whose mirror images other ranks have. Waits for the other ranks.
+    fn agree_across<B: Join, C: Communicator>(
+        &self,
+        be: &Distributed<B, C>,
+        test: impl Fn(T, T, f64) -> bool,
+    ) -> Result<bool> {
+        let own = self.layout.rows();
         let mut to = vec![Vec::new(); be.size()];
-        for (row, column, value) in entries {
-            let message = &mut to[layout.partition().owner(column)];
+        for (row, column, value) in self.entries().filter(|(_, column, _)| !own.contains(column)) {
+            let message = &mut to[self.layout.partition().owner(column)];
             message.extend_from_slice(&column.to_le_bytes());
             message.extend_from_slice(&row.to_le_bytes());
+            message.extend_from_slice(&self.scale(row).to_le_bytes());
             message.extend_from_slice(bytemuck::bytes_of(&value));
         }
         let from = be.team().all_to_all(to)?;
-        let number = |bytes: &[u8]| u64::from_le_bytes(bytes.try_into().unwrap_or_default());
-        let mut asked = from.iter().flat_map(|message| message.chunks_exact(16 + T::BYTES));
-        let agrees = asked.all(|entry| {
-            let here = rows.get(number(&entry[..8]), number(&entry[8..16])).unwrap_or_else(T::zero);
-            here == bytemuck::pod_read_unaligned::<T>(&entry[16..])
+        let mut asked = from.iter().flat_map(|message| message.chunks_exact(24 + T::BYTES));
+        let agree = asked.all(|entry| {
+            let (head, value) = entry.split_at(24);
+            let [row, column, scale] = [0, 8, 16].map(|at| bytemuck::pod_read_unaligned::<u64>(&head[at..at + 8]));
+            let here = self.rows.get(row, column).unwrap_or_else(T::zero);
+            test(bytemuck::pod_read_unaligned(value), here, f64::from_bits(scale) * self.scale(row))
         });
-        Ok(be.everywhere(&[u64::from(agrees)])?.iter().all(|of| of[0] == 1))
+        Ok(be.everywhere(&[u64::from(agree)])?.iter().all(|of| of[0] == 1))
     }
 }
 

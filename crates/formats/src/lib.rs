@@ -81,6 +81,7 @@ pub use sparse_vec::SparseVec;
 pub use spgemm::{SpgemmPlan, product};
 pub use stats::{Stats, Symmetry};
 pub use survey::{NotInvertible, Survey};
+pub use symmetry::is_mirror_to_rounding;
 pub use team::{RayonTeam, Team};
 pub use traffic::Traffic;
 pub use transpose::TransposePlan;

@@ -44,8 +44,7 @@ impl<T: Real> Csr<T> {
             cols.iter().zip(values).all(|(&j, v)| {
                 let j = j as usize;
                 let (v, mirror) = (v.as_f64(), self.get(j, i).map_or(0.0, |mirror| mirror.as_f64()));
-                let size = v.abs().max(mirror.abs()).max(diagonal[i] * diagonal[j]);
-                (v - mirror).abs() <= 16.0 * T::UNIT_ROUNDOFF * size
+                is_mirror_to_rounding::<T>(v, mirror, diagonal[i] * diagonal[j])
             })
         })
     }
@@ -55,6 +54,13 @@ impl<T: Real> Csr<T> {
     pub fn diagonal_holds(&self, holds: impl Fn(T) -> bool + Sync) -> bool {
         rows(self).all(|i| self.get(i, i).is_some_and(&holds))
     }
+}
+
+/// Whether two entries that mirror each other differ by rounding only. `scale` is the geometric mean of the magnitudes
+/// of their rows' diagonal entries. See [`Csr::is_symmetric_to_rounding`].
+pub fn is_mirror_to_rounding<T: Real>(v: f64, mirror: f64, scale: f64) -> bool {
+    let size = v.abs().max(mirror.abs()).max(scale);
+    (v - mirror).abs() <= 16.0 * T::UNIT_ROUNDOFF * size
 }
 
 /// Compares entries above the diagonal with their mirror images.

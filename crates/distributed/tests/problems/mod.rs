@@ -6,10 +6,12 @@ use std::time::Duration;
 
 use spandrel_backend::{Backend, Mat};
 use spandrel_backend_cpu::Cpu;
-use spandrel_distributed::{Communicator, Distributed, DistributedMat, Partition, Rows, Threads, precond, rows_of};
+use spandrel_distributed::{
+    Communicator, Distributed, DistributedAmg, DistributedMat, Partition, Rows, Threads, precond, rows_of,
+};
 use spandrel_formats::Csr;
 use spandrel_solvers::{
-    BiCgStab, Cg, Chebyshev, Error, Gmres, GmresOptions, Identity, Jacobi, Method, Options, Outcome,
+    Amg, AmgOptions, BiCgStab, Cg, Chebyshev, Error, Gmres, GmresOptions, Identity, Jacobi, Method, Options, Outcome,
 };
 
 /// Longer than any test waits for a message.
@@ -21,6 +23,8 @@ pub(crate) enum Preconditioner {
     None,
     Jacobi,
     Chebyshev(usize),
+    /// Options, and up to how many rows a grid is brought to every rank.
+    Amg(AmgOptions, usize),
 }
 
 /// A matrix and a right-hand side.
@@ -83,6 +87,7 @@ pub(crate) fn on_one_device(system: &System, solve: &Solve) -> (Vec<f64>, Outcom
             Preconditioner::Chebyshev(degree) => {
                 solved!(be, a, &Chebyshev::new(be, system.a.clone(), degree)?, b, n, solve)
             }
+            Preconditioner::Amg(options, _) => solved!(be, a, &Amg::new(be, &system.a, &options)?, b, n, solve),
         };
         Ok((be.download(&x)?, outcome))
     };
@@ -110,6 +115,9 @@ pub(crate) fn rank<C: Communicator>(
         Preconditioner::None => solved!(be, a, &Identity, b, n, solve),
         Preconditioner::Jacobi => solved!(be, a, &precond::jacobi(be, &rows)?, b, n, solve),
         Preconditioner::Chebyshev(degree) => solved!(be, a, &precond::chebyshev(be, a, &rows, degree)?, b, n, solve),
+        Preconditioner::Amg(options, gathered) => {
+            solved!(be, a, &DistributedAmg::of(be, &rows, &options, gathered)?, b, n, solve)
+        }
     };
     Ok((be.gather(&x)?, outcome))
 }

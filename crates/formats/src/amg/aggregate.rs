@@ -35,10 +35,20 @@ impl Aggregates {
     /// # Ok::<(), spandrel_formats::Error>(())
     /// ```
     pub fn of<T: Real>(graph: &Strength, a: &Csr<T>) -> Self {
-        let (nodes, roots) = (graph.nodes(), roots(graph));
-        let mut root = vec![UNASSIGNED; nodes];
+        let roots = roots(graph);
+        let mut root = vec![UNASSIGNED; graph.nodes()];
         roots.iter().enumerate().for_each(|(aggregate, &node)| root[node as usize] = aggregate as Ordinal);
-        let joined = |assigned: &[Ordinal], node: usize| {
+        let joined = Self::joined(graph, a, &root);
+        Self::from_assignment(Self::joined(graph, a, &joined), roots.len())
+    }
+
+    /// One of the two passes: lets every node without an aggregate join that of its strongest neighbour which has one.
+    /// `assigned` holds the aggregate of each node or [`UNASSIGNED`]; at first only roots have one.
+    ///
+    /// # Panics
+    /// Unless `assigned` has an element per node, like indexing a slice.
+    pub fn joined<T: Real>(graph: &Strength, a: &Csr<T>, assigned: &[Ordinal]) -> Vec<Ordinal> {
+        let joined = |node: usize| {
             let own = assigned[node];
             if own != UNASSIGNED {
                 return own;
@@ -52,10 +62,13 @@ impl Aggregates {
             }
             best.1
         };
-        let pass = |assigned: &[Ordinal]| -> Vec<Ordinal> {
-            (0..nodes).into_par_iter().with_min_len(CHUNK).map(|node| joined(assigned, node)).collect()
-        };
-        Self { of: pass(&pass(&root)), count: roots.len() }
+        (0..graph.nodes()).into_par_iter().with_min_len(CHUNK).map(joined).collect()
+    }
+
+    /// Takes the aggregate of each node, or [`UNASSIGNED`], and the number of aggregates, of which some may have no
+    /// node here.
+    pub fn from_assignment(of: Vec<Ordinal>, count: usize) -> Self {
+        Self { of, count }
     }
 
     /// The aggregate of each node, or [`UNASSIGNED`].

@@ -7,6 +7,7 @@
 //! Cost: some 6 to 10 rounds, each over fewer nodes than the one before.
 //! Reference: Kelley, Rajamanickam 2022, algorithm 1; Bell, Dalton, Olson 2012, section 4.
 
+use std::convert::Infallible;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 use rayon::prelude::*;
@@ -19,27 +20,75 @@ use crate::index::Ordinal;
 const ROOT: u64 = 0;
 const OUT: u64 = u64::MAX;
 
+/// The nodes of a graph of which other ranks have some. [`roots_among`] asks it for what it cannot know by itself.
+pub trait Others {
+    /// Why an answer fails.
+    type Error;
+
+    /// Overwrites the words of nodes that other ranks have with those of their owners.
+    ///
+    /// # Errors
+    /// An owner does not answer.
+    fn refresh(&mut self, words: &[AtomicU64]) -> Result<(), Self::Error>;
+
+    /// Whether any rank has undecided nodes, where this one has `mine`.
+    ///
+    /// # Errors
+    /// A rank does not answer.
+    fn is_any(&mut self, mine: usize) -> Result<bool, Self::Error>;
+}
+
+/// A graph that is here, whole.
+struct Nobody;
+
+impl Others for Nobody {
+    type Error = Infallible;
+    fn refresh(&mut self, _: &[AtomicU64]) -> Result<(), Infallible> {
+        Ok(())
+    }
+    fn is_any(&mut self, mine: usize) -> Result<bool, Infallible> {
+        Ok(mine > 0)
+    }
+}
+
 /// Finds the roots of a graph of strong couplings, ascending. A node without a coupling is not a root.
 ///
 /// A node that is not a root has one within two steps. Deterministic; see the module's head.
 pub fn roots(graph: &Strength) -> Vec<Ordinal> {
+    let Ok(roots) = roots_among(graph, |node| node, &mut Nobody);
+    roots
+}
+
+/// As [`roots`], for a graph of which other ranks have some nodes: those have no couplings here. Finds the roots among
+/// the nodes of this rank. `number` gives the number of a node in the whole graph. All ranks call it, and together they find the roots of the whole graph.
+///
+/// # Errors
+/// Those of `others`.
+pub fn roots_among<O: Others>(
+    graph: &Strength,
+    number: impl Fn(Ordinal) -> Ordinal + Sync,
+    others: &mut O,
+) -> Result<Vec<Ordinal>, O::Error> {
     let nodes = graph.nodes();
     let is_coupled = |&node: &Ordinal| !graph.neighbours(node as usize).is_empty();
     let mut undecided: Vec<Ordinal> = (0..nodes as Ordinal).into_par_iter().filter(is_coupled).collect();
     let mut open = undecided.clone();
+    let mine = undecided.clone();
     // The state or priority of each node, and the smallest of these within one step.
     let state: Vec<AtomicU64> = (0..nodes).into_par_iter().map(|_| AtomicU64::new(OUT)).collect();
     let near: Vec<AtomicU64> = (0..nodes).into_par_iter().map(|_| AtomicU64::new(OUT)).collect();
     let at = |of: &[AtomicU64], node: Ordinal| of[node as usize].load(Relaxed);
     let mut round = 0;
-    while !undecided.is_empty() {
-        let draw = |&node: &Ordinal| state[node as usize].store(priority(node, round), Relaxed);
+    while others.is_any(undecided.len())? {
+        let draw = |&node: &Ordinal| state[node as usize].store(priority(number(node), round), Relaxed);
         undecided.par_iter().with_min_len(CHUNK).for_each(draw);
+        others.refresh(&state)?;
         open.par_iter().with_min_len(CHUNK).for_each(|&node| {
             let around = graph.neighbours(node as usize).iter();
             let smallest = around.fold(at(&state, node), |least, &other| least.min(at(&state, other)));
             near[node as usize].store(smallest, Relaxed);
         });
+        others.refresh(&near)?;
         undecided.par_iter().with_min_len(CHUNK).for_each(|&node| {
             let own = at(&state, node);
             let around = graph.neighbours(node as usize).iter();
@@ -55,7 +104,7 @@ pub fn roots(graph: &Strength) -> Vec<Ordinal> {
         open = open.into_par_iter().filter(|&node| !matches!(at(&near, node), ROOT | OUT)).collect();
         round += 1;
     }
-    (0..nodes as Ordinal).into_par_iter().filter(|&node| at(&state, node) == ROOT).collect()
+    Ok(mine.into_par_iter().filter(|&node| at(&state, node) == ROOT).collect())
 }
 
 /// A priority between the two states that no other node has in this round: a hash in the upper bits, the number in the

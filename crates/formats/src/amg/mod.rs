@@ -27,7 +27,7 @@ mod strength;
 mod tests;
 
 pub use aggregate::{Aggregates, UNASSIGNED};
-pub use mis2::roots;
+pub use mis2::{Others, roots, roots_among};
 pub use prolongate::{OMEGA, Tentative, smooth_again, smoothed};
 pub use rigid::rigid_body_modes;
 pub use scaling::Scaling;

@@ -99,6 +99,23 @@ impl<T: Real> Tentative<T> {
         &self.dropped
     }
 
+    /// The entries of T in the columns of each row's own aggregate, row by row.
+    pub fn rows(&self) -> &[T] {
+        &self.rows
+    }
+
+    /// Takes what [`Tentative::rows`] gives, for [`smoothed`]. The coarse vectors are left out.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless `rows` holds whole rows of `vectors` entries, at least one.
+    pub fn from_rows(rows: Vec<T>, vectors: usize) -> Result<Self> {
+        if vectors == 0 || !rows.len().is_multiple_of(vectors) {
+            let expected = rows.len().next_multiple_of(vectors.max(1));
+            return Err(Error::Shape { op: "aggregation", what: "the tentative rows", found: rows.len(), expected });
+        }
+        Ok(Self { rows, vectors, coarse: Vec::new(), dropped: Vec::new() })
+    }
+
     pub(super) fn row(&self, i: usize) -> &[T] {
         &self.rows[i * self.vectors..(i + 1) * self.vectors]
     }

@@ -1,5 +1,8 @@
 //! The diagonal of a matrix and a bound on the spectrum of D^-1 A.
 
+use std::convert::Infallible;
+use std::ops::Range;
+
 use rayon::prelude::*;
 
 use crate::{Csr, NotInvertible, Real};
@@ -28,36 +31,54 @@ pub struct Scaling<T> {
 impl<T: Real> Scaling<T> {
     /// Looks at every entry. Rows run in parallel; the result does not depend on how many at once.
     pub fn of(a: &Csr<T>) -> Self {
-        let n = a.nrows();
-        let rows = || (0..n).into_par_iter().with_min_len(CHUNK);
-        let diagonal: Vec<T> = rows().map(|row| a.get(row, row).unwrap_or_else(T::zero)).collect();
+        let Ok(scaling) = Self::among(a, 0..a.nrows(), |unfit, most, _| Ok::<_, Infallible>((unfit, most)));
+        scaling
+    }
+
+    /// As [`Scaling::of`], for the `rows` of a square matrix whose other rows are empty here because other ranks have
+    /// them. The diagonal and its inverse are those of `rows`.
+    ///
+    /// `agree` is called before each step that bounds the spectrum, and at the end. It gets the first unfit row, the
+    /// largest ratio of the step before, and w. It overwrites the elements of w that belong to other ranks, and
+    /// returns the first unfit row and the largest ratio of all ranks.
+    ///
+    /// # Errors
+    /// Those of `agree`.
+    pub fn among<E>(
+        a: &Csr<T>,
+        rows: Range<usize>,
+        mut agree: impl FnMut(Option<usize>, f64, &mut [f64]) -> Result<(Option<usize>, f64), E>,
+    ) -> Result<Self, E> {
+        let each = || rows.clone().into_par_iter().with_min_len(CHUNK);
+        let diagonal: Vec<T> = each().map(|row| a.get(row, row).unwrap_or_else(T::zero)).collect();
         let inverse: Vec<T> = diagonal.par_iter().with_min_len(CHUNK).map(|d| d.recip()).collect();
         let is_unfit = |&row: &usize| {
-            let d = diagonal[row];
+            let d = diagonal[row - rows.start];
             a.row(row).1.iter().any(|v| !v.is_finite()) || NotInvertible::of(row, Some(d)).is_some() || d < T::zero()
         };
-        let unfit = rows().find_first(is_unfit);
-        let bound = if unfit.is_some() { f64::NAN } else { bound(a, &inverse) };
-        Self { diagonal, inverse, bound, unfit }
+        let mut w = vec![1.0f64; a.nrows()];
+        let (unfit, _) = agree(each().find_first(is_unfit), 0.0, &mut w)?;
+        let mut bound = f64::INFINITY;
+        for _ in 0..if unfit.is_some() { 0 } else { BOUND_STEPS } {
+            let (next, most) = step(a, rows.clone(), &inverse, &w);
+            w[rows.clone()].copy_from_slice(&next);
+            bound = bound.min(agree(None, most, &mut w)?.1);
+        }
+        // Every bound on eigenvalues is at least 1, for D^-1 A has ones on its diagonal.
+        let bound = if unfit.is_some() { f64::NAN } else { bound.max(1.0) };
+        Ok(Self { diagonal, inverse, bound, unfit })
     }
 }
 
-fn bound<T: Real>(a: &Csr<T>, inverse: &[T]) -> f64 {
-    let n = a.nrows();
-    let mut w = vec![1.0f64; n];
-    let mut best = f64::INFINITY;
-    for _ in 0..BOUND_STEPS {
-        let row = |i: usize| {
-            let (cols, values) = a.row(i);
-            let sum = cols.iter().zip(values).fold(0.0, |sum, (&j, v)| sum + v.as_f64().abs() * w[j as usize]);
-            sum * inverse[i].as_f64()
-        };
-        let next: Vec<f64> = (0..n).into_par_iter().with_min_len(CHUNK).map(row).collect();
-        let ratio = |(&after, &before): (&f64, &f64)| after / before;
-        let most = next.par_iter().zip(&w).with_min_len(CHUNK).map(ratio).reduce(|| 0.0, f64::max);
-        best = best.min(most);
-        w = next;
-    }
-    // Every bound on eigenvalues is at least 1, for D^-1 A has ones on its diagonal.
-    best.max(1.0)
+/// |D^-1 A| w in these rows, and its largest ratio to w.
+fn step<T: Real>(a: &Csr<T>, rows: Range<usize>, inverse: &[T], w: &[f64]) -> (Vec<f64>, f64) {
+    let row = |i: usize| {
+        let (cols, values) = a.row(i);
+        let sum = cols.iter().zip(values).fold(0.0, |sum, (&j, v)| sum + v.as_f64().abs() * w[j as usize]);
+        sum * inverse[i - rows.start].as_f64()
+    };
+    let next: Vec<f64> = rows.clone().into_par_iter().with_min_len(CHUNK).map(row).collect();
+    let ratio = |(&after, &before): (&f64, &f64)| after / before;
+    let most = next.par_iter().zip(&w[rows.clone()]).with_min_len(CHUNK).map(ratio).reduce(|| 0.0, f64::max);
+    (next, most)
 }

@@ -41,6 +41,16 @@ impl Strength {
     /// [`Error::Shape`] unless the matrix is square and its rows are whole nodes of few enough unknowns;
     /// [`Error::OutOfMemory`].
     pub fn of<T: Real>(a: &Csr<T>, unknowns: usize, theta: f64) -> Result<Self> {
+        let shares = Self::shares(a, unknowns)?;
+        Self::with_shares(a, unknowns, theta, &shares)
+    }
+
+    /// One over the largest weight of each node, infinite for a node without one. A rank that has only some rows of a
+    /// matrix takes the shares of the other nodes from their owners.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] as [`Strength::of`].
+    pub fn shares<T: Real>(a: &Csr<T>, unknowns: usize) -> Result<Vec<T>> {
         let n = a.nrows();
         if a.ncols() != n {
             return Err(Error::Shape { op: "strength", what: "a row", found: a.ncols(), expected: n });
@@ -53,17 +63,24 @@ impl Strength {
             let expected = n.next_multiple_of(unknowns);
             return Err(Error::Shape { op: "strength", what: "the list of nodes", found: n, expected });
         }
-        let nodes = n / unknowns;
-        // One over the largest weight of each node. Products of two weights may leave the range of the type; their
-        // ratios do not.
-        let share: Vec<T> = (0..nodes)
-            .into_par_iter()
-            .with_min_len(CHUNK)
-            .map(|node| couplings(a, unknowns, node).fold(T::zero(), |most, (_, weight)| most.max(weight)).recip())
-            .collect();
+        let most = |node| couplings(a, unknowns, node).fold(T::zero(), |most, (_, weight)| most.max(weight));
+        Ok((0..n / unknowns).into_par_iter().with_min_len(CHUNK).map(|node| most(node).recip()).collect())
+    }
+
+    /// As [`Strength::of`], with the [shares](Strength::shares) of the nodes.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] unless there is a share per node; [`Error::OutOfMemory`].
+    pub fn with_shares<T: Real>(a: &Csr<T>, unknowns: usize, theta: f64, shares: &[T]) -> Result<Self> {
+        let (nodes, n) = (shares.len(), a.nrows());
+        if nodes * unknowns != n || a.ncols() != n {
+            let found = nodes * unknowns;
+            return Err(Error::Shape { op: "strength", what: "the list of shares", found, expected: n });
+        }
+        // Products of two weights may leave the range of the type; their ratios do not.
         let squared = T::from_f64(theta * theta);
         let is_strong = |node: usize, other: Ordinal, weight: T| {
-            weight > T::zero() && (weight * share[node]) * (weight * share[other as usize]) >= squared
+            weight > T::zero() && (weight * shares[node]) * (weight * shares[other as usize]) >= squared
         };
         let strong =
             |node: usize| couplings(a, unknowns, node).filter(move |&(other, weight)| is_strong(node, other, weight));

@@ -4,16 +4,13 @@
 use std::fmt;
 
 use spandrel_backend::{Coarsen, Coarser, Download, Mat, MatAggregates, Prolongation, Scaling, Spmv, UpdateValues};
-use spandrel_formats::{Csr, NotInvertible, Real};
+use spandrel_formats::{Csr, NotInvertible, Ordinal, Real};
 
 use super::coarsest::{Indefinite, inverse};
-use super::options::{AmgOptions, MOST_COARSEST};
+use super::options::AmgOptions;
 use super::{Down, Grid};
 use crate::phase::{Phase, SetupWatcher};
 use crate::{Error, Result};
-
-/// Coarsening has stalled if a grid has fewer rows than this per row of the next grid.
-const LEAST_RATIO: f64 = 1.25;
 
 /// A backend on which algebraic multigrid is set up and runs.
 pub trait AmgBackend<T: Real>: Spmv<Csr<T>> + Download<Csr<T>> + UpdateValues<Csr<T>> + Coarsen<Csr<T>> {}
@@ -58,12 +55,9 @@ impl<T: Real, B: AmgBackend<T>> Hierarchy<T, B> {
         if a.ncols() != n {
             return Err(Error::NotSquare { solver: "amg", nrows: n, ncols: a.ncols() });
         }
-        if !n.is_multiple_of(options.unknowns) {
-            let expected = n.next_multiple_of(options.unknowns);
-            return Err(Error::rows("amg", "the matrix", n, expected, "every point needs all its unknowns"));
-        }
+        options.check_rows(n)?;
         let mut near_null = vectors(be, n, options.unknowns, near_null)?;
-        let (mut unknowns, mut strength) = (options.unknowns, options.strength);
+        let mut options = *options;
         let mut scaling = fit(be, a, 0)?;
         let inv_diag = copied(be, &scaling.inverse, n)?;
         let mut levels = vec![level(a, &scaling)];
@@ -72,14 +66,14 @@ impl<T: Real, B: AmgBackend<T>> Hierarchy<T, B> {
         loop {
             let a = coarse.as_ref().unwrap_or(a);
             let (level_of, n) = (grids.len(), a.nrows());
-            if level_of + 1 >= options.levels || n <= options.coarsest {
+            if options.is_coarsest(level_of, n) {
                 break;
             }
             Phase::Coarsening { grid: level_of + 1 }.begin(watcher)?;
             let count = be.len(&near_null) / n;
-            let aggregates = a.aggregate(be, unknowns, strength)?;
+            let aggregates = a.aggregate(be, options.unknowns, options.strength)?;
             let rows = aggregates.count() * count;
-            if rows == 0 || rows as f64 * LEAST_RATIO > n as f64 {
+            if AmgOptions::has_stalled(n, rows) {
                 break;
             }
             let next = coarser(be, a, &aggregates, &near_null)?;
@@ -90,7 +84,7 @@ impl<T: Real, B: AmgBackend<T>> Hierarchy<T, B> {
             grids.push(Grid { n, a: Some(scaled), bound: scaling.bound, down: Some(down) });
             levels.push(level(&next.a, &of_next));
             (near_null, scaling, coarse) = (next.near_null, of_next, Some(next.a));
-            (unknowns, strength) = (count, 0.5 * strength);
+            options = options.of_next(count);
         }
         Phase::Loading.begin(watcher)?;
         let a = coarse.as_ref().unwrap_or(a);
@@ -125,6 +119,13 @@ fn copied<T: Real, B: AmgBackend<T>>(be: &B, v: &B::Vector, n: usize) -> Result<
     Ok(copy)
 }
 
+/// The constant of each unknown on `n` rows that begin with a whole point, column by column: the near-null-space vectors
+/// of a matrix for which none are given.
+pub fn constants<T: Real>(n: usize, unknowns: usize) -> Vec<T> {
+    let column = |c: usize| (0..n).map(move |row| if row % unknowns == c { T::one() } else { T::zero() });
+    (0..unknowns).flat_map(column).collect()
+}
+
 /// The near-null-space vectors on the device, column by column: those given, or the constant of each unknown.
 pub(super) fn vectors<T: Real, B: AmgBackend<T>>(
     be: &B,
@@ -138,8 +139,7 @@ pub(super) fn vectors<T: Real, B: AmgBackend<T>>(
             be.fill(None, T::one(), &mut ones)?;
             return Ok(ones);
         }
-        let column = |c: usize| (0..n).map(move |row| if row % unknowns == c { T::one() } else { T::zero() });
-        return Ok(be.upload(&(0..unknowns).flat_map(column).collect::<Vec<T>>())?);
+        return Ok(be.upload(&constants::<T>(n, unknowns))?);
     };
     if n > 0 && (given.is_empty() || !given.len().is_multiple_of(n)) {
         let (what, remedy) = ("the near-null space", "it needs whole columns of one element per row");
@@ -161,25 +161,28 @@ pub(super) fn fit<T: Real, B: AmgBackend<T>>(be: &B, a: &Mat<B, Csr<T>>, level: 
     let scaling = a.scaling(be)?;
     match scaling.unfit {
         None => Ok(scaling),
-        Some(row) => Err(unfit(&a.download(be)?, row, level)),
+        Some(row) => {
+            let host = a.download(be)?;
+            Err(unfit(level, row, host.row(row), host.get(row, row)))
+        }
     }
 }
 
-/// Says why a row is unfit. An error about a coarse operator says that the given matrix is not positive definite.
-fn unfit<T: Real>(a: &Csr<T>, row: usize, grid: usize) -> Error {
-    if let Some(error) = not_finite(a, row) {
+/// Says why a row of a grid is unfit, given its columns and values, and its diagonal entry. An error about a coarse
+/// operator says that the given matrix is not positive definite.
+pub fn unfit<T: Real>(grid: usize, row: usize, entries: (&[Ordinal], &[T]), diagonal: Option<T>) -> Error {
+    if let Some(error) = not_finite(row, entries) {
         return error;
     }
     if grid > 0 {
         return Error::NotPositive { method: "amg", grid, row };
     }
-    let bad = NotInvertible::of(row, a.get(row, row));
+    let bad = NotInvertible::of(row, diagonal);
     Error::Diagonal { row, found: bad.map_or("negative", |bad| bad.found) }
 }
 
 /// The error of the first entry of a row that is infinite or NaN.
-pub(super) fn not_finite<T: Real>(a: &Csr<T>, row: usize) -> Option<Error> {
-    let (cols, values) = a.row(row);
+pub(super) fn not_finite<T: Real>(row: usize, (cols, values): (&[Ordinal], &[T])) -> Option<Error> {
     let k = values.iter().position(|v| !v.is_finite())?;
     let found = if values[k].is_nan() { "NaN" } else { "infinite" };
     Some(Error::NotFinite { row, column: cols[k] as usize, found })
@@ -193,7 +196,7 @@ fn invert<T: Real, B: AmgBackend<T>>(
     scaling: &Scaling<B::Vector>,
 ) -> Result<Option<Mat<B, Csr<T>>>> {
     let n = a.nrows();
-    if n > MOST_COARSEST {
+    if n > AmgOptions::MOST_COARSEST {
         return Ok(None);
     }
     let inverse = inverse_values(be, level, a, scaling)?;
@@ -223,18 +226,25 @@ pub(super) fn inverse_values<T: Real, B: AmgBackend<T>>(
     Ok(inverse.iter().enumerate().map(|(at, &v)| T::from_f64(v) * diagonal[at % n]).collect())
 }
 
-/// The operator complexity: entries of all operators per entry of the finest.
-pub(super) fn complexity(levels: &[AmgLevel]) -> f64 {
-    let entries: usize = levels.iter().map(|level| level.entries).sum();
-    entries as f64 / levels.first().map_or(1, |level| level.entries.max(1)) as f64
+/// The grids of a hierarchy in numbers, finest first. `Display` prints a table.
+#[derive(Clone, Copy, Debug)]
+pub struct AmgLevels<'a>(pub &'a [AmgLevel]);
+
+impl AmgLevels<'_> {
+    /// The operator complexity: entries of all operators per entry of the finest.
+    pub fn complexity(&self) -> f64 {
+        let entries: usize = self.0.iter().map(|level| level.entries).sum();
+        entries as f64 / self.0.first().map_or(1, |level| level.entries.max(1)) as f64
+    }
 }
 
-/// Writes the table of grids.
-pub(super) fn table(levels: &[AmgLevel], f: &mut fmt::Formatter<'_>) -> fmt::Result {
-    writeln!(f, "{:>5} {:>12} {:>14} {:>12}", "grid", "rows", "entries", "per row")?;
-    for (grid, level) in levels.iter().enumerate() {
-        let density = level.entries as f64 / level.rows.max(1) as f64;
-        writeln!(f, "{grid:>5} {:>12} {:>14} {density:>12.1}", level.rows, level.entries)?;
+impl fmt::Display for AmgLevels<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        writeln!(f, "{:>5} {:>12} {:>14} {:>12}", "grid", "rows", "entries", "per row")?;
+        for (grid, level) in self.0.iter().enumerate() {
+            let density = level.entries as f64 / level.rows.max(1) as f64;
+            writeln!(f, "{grid:>5} {:>12} {:>14} {density:>12.1}", level.rows, level.entries)?;
+        }
+        write!(f, "operator complexity {:.2}", self.complexity())
     }
-    write!(f, "operator complexity {:.2}", complexity(levels))
 }

@@ -24,6 +24,7 @@
 //! Henson, McCormick, A Multigrid Tutorial, 2000.
 
 pub(crate) mod coarsest;
+mod cycle;
 mod expected;
 mod hierarchy;
 mod options;
@@ -32,22 +33,19 @@ mod update;
 
 use std::fmt;
 
-use spandrel_backend::{Coeff, Gate, IntoArc, Mat, MatAggregates, Order, Preconditioner, Spmv};
+use spandrel_backend::{Backend, Coeff, Gate, IntoArc, Mat, MatAggregates, Order, Preconditioner, Spmv};
 use spandrel_formats::{Csr, Real};
 
+pub use cycle::{AmgGrid, AmgOperator, AmgWork, cycle};
 pub use expected::AmgExpected;
-pub use hierarchy::{AmgBackend, AmgLevel};
+pub use hierarchy::{AmgBackend, AmgLevel, AmgLevels, constants, unfit};
 pub use options::AmgOptions;
 
-use self::hierarchy::{Hierarchy, complexity, table};
-use self::polynomial::{Step, steps};
+use self::hierarchy::Hierarchy;
 use self::update::Renewal;
 use crate::phase::{SetupWatcher, unobserved};
 use crate::pool::Pool;
 use crate::{Error, Result};
-
-/// Degree of the smoother that replaces the inverse if the coarsest grid is too large for one.
-const STAND_IN: usize = polynomial::DEGREES;
 
 /// The V-cycle as M^-1. See the module's head.
 pub struct Amg<T: Real, B: AmgBackend<T>> {
@@ -58,7 +56,7 @@ pub struct Amg<T: Real, B: AmgBackend<T>> {
     /// The inverse of the coarsest operator times its diagonal D_c, if it was made: right-hand sides there are divided
     /// by D_c.
     coarsest: Option<Mat<B, Csr<T>>>,
-    work: Pool<Vec<Work<B::Vector>>>,
+    work: Pool<Vec<AmgWork<B::Vector>>>,
     levels: Vec<AmgLevel>,
     /// The near-null-space vectors of the finest grid, for new values. `None` stands for the constant of each unknown.
     near_null: Option<Vec<T>>,
@@ -90,28 +88,27 @@ struct Down<T: Real, B: AmgBackend<T>> {
     coarse: usize,
 }
 
-/// The vectors of a grid.
-struct Work<V> {
-    /// The right-hand side, divided by the diagonal.
-    s: V,
-    /// The residual, and the step of the smoother. `None` on a coarsest grid that is solved with its inverse.
-    smoother: Option<(V, V)>,
-    /// The next grid's x.
-    coarse: Option<V>,
+impl<T: Real, B: AmgBackend<T>> AmgGrid<T, B> for Grid<T, B> {
+    type Operator = Mat<B, Csr<T>>;
+    fn operator(&self) -> Option<&Self::Operator> {
+        self.a.as_ref()
+    }
+    fn bound(&self) -> f64 {
+        self.bound
+    }
+    fn between(&self) -> Option<(&Self::Operator, &Self::Operator)> {
+        self.down.as_ref().map(|down| (&down.restrict, &down.prolong))
+    }
 }
 
-impl<V> Work<V> {
-    fn new<T: Real, B: AmgBackend<T, Vector = V>>(be: &B, grids: &[Grid<T, B>]) -> spandrel_backend::Result<Vec<Self>> {
-        let of = |grid: &Grid<T, B>| {
-            let smoother = match &grid.a {
-                Some(_) => Some((be.zeros(grid.n)?, be.zeros(grid.n)?)),
-                None => None,
-            };
-            let coarse = grid.down.as_ref().map(|down| be.zeros(down.coarse)).transpose()?;
-            Ok(Self { s: be.zeros(grid.n)?, smoother, coarse })
-        };
-        grids.iter().map(of).collect()
-    }
+/// Makes the vectors of work of each grid.
+fn work<T: Real, B: AmgBackend<T>>(be: &B, grids: &[Grid<T, B>]) -> spandrel_backend::Result<Vec<AmgWork<B::Vector>>> {
+    let of = |grid: &Grid<T, B>| {
+        AmgWork::of(grid, |is_coarse| {
+            be.zeros(grid.down.as_ref().filter(|_| is_coarse).map_or(grid.n, |down| down.coarse))
+        })
+    };
+    grids.iter().map(of).collect()
 }
 
 impl<T: Real, B: AmgBackend<T>> fmt::Debug for Amg<T, B> {
@@ -123,7 +120,7 @@ impl<T: Real, B: AmgBackend<T>> fmt::Debug for Amg<T, B> {
 /// A table of the grids: rows, entries, entries per row, and the operator complexity.
 impl<T: Real, B: AmgBackend<T>> fmt::Display for Amg<T, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        table(&self.levels, f)
+        AmgLevels(&self.levels).fmt(f)
     }
 }
 
@@ -166,7 +163,7 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
         let a = a.into_arc();
         if a.nrows() == a.ncols() && !a.is_symmetric_to_rounding() {
             // An infinite entry or NaN also fails the test of symmetry. Name it instead.
-            if let Some(error) = (0..a.nrows()).find_map(|row| hierarchy::not_finite(&a, row)) {
+            if let Some(error) = (0..a.nrows()).find_map(|row| hierarchy::not_finite(row, a.row(row))) {
                 return Err(error);
             }
             let why = "amg needs a symmetric matrix, and this one is not; use ilu0 or ilut with bicgstab or gmres";
@@ -189,7 +186,7 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
         watcher: SetupWatcher<'_>,
     ) -> Result<Self> {
         let Hierarchy { inv_diag, grids, levels, coarsest } = Hierarchy::of(be, a, options, near_null, watcher)?;
-        let work = Pool::new(Work::new(be, &grids)?);
+        let work = Pool::new(work(be, &grids)?);
         let (near_null, unknowns) = (near_null.map(<[T]>::to_vec), options.unknowns);
         let (degree, renewal, finest) = (options.degree, None, None);
         Ok(Self { inv_diag, grids, degree, coarsest, work, levels, near_null, unknowns, renewal, finest })
@@ -201,7 +198,7 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
     }
     /// Entries of all operators per entry of the finest.
     pub fn operator_complexity(&self) -> f64 {
-        complexity(&self.levels)
+        AmgLevels(&self.levels).complexity()
     }
     /// Entries of everything that a cycle reads.
     pub fn nnz(&self) -> usize {
@@ -235,89 +232,36 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
         between.flat_map(|down| [&down.restrict, &down.prolong]).chain(operators).chain(&self.coarsest)
     }
 
-    /// x <- one cycle applied to s of the first of these grids. `work` has the vectors of each.
-    #[rustfmt::skip] // the right margin holds the formulas
+    /// x <- one cycle applied to s, which is a right-hand side divided by the diagonal of the matrix. So a cycle on
+    /// several ranks goes on with the grids that are on one.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    pub fn apply_divided(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        s: &B::Vector,
+        x: &mut B::Vector,
+    ) -> spandrel_backend::Result<()> {
+        let work = &mut *self.work.lend(|| work(be, &self.grids))?;
+        be.copy(gate, s, work[0].right_hand_side())?;
+        self.cycle(be, gate, work, x)
+    }
+
+    /// x <- one cycle applied to the right-hand side in `work`.
     fn cycle(
         &self,
         be: &B,
         gate: Gate<'_, B>,
-        grids: &[Grid<T, B>],
-        work: &mut [Work<B::Vector>],
+        work: &mut [AmgWork<B::Vector>],
         x: &mut B::Vector,
     ) -> spandrel_backend::Result<()> {
-        let ([grid, coarser @ ..], [here, below @ ..]) = (grids, work) else { return Ok(()) };
-        let (Some(a), Some((left, step))) = (&grid.a, &mut here.smoother) else {
-            return match &self.coarsest {
-                Some(inverse) => inverse.spmv(be, gate, Coeff::one(), &here.s, Coeff::zero(), x),
-                None => be.copy(gate, &here.s, x),
-            };
+        let coarsest = |s: &<B as Backend<T>>::Vector, x: &mut <B as Backend<T>>::Vector| match &self.coarsest {
+            Some(inverse) => inverse.spmv(be, gate, Coeff::one(), s, Coeff::zero(), x),
+            None => be.copy(gate, s, x),
         };
-        let mut smoother = Smoother { be, gate, a, s: &here.s, left, step };
-        let (Some(down), Some(coarse), [next, ..]) = (&grid.down, &mut here.coarse, &mut *below) else {
-            // Coarsening stalled on a grid that is too large for an inverse, so it is only smoothed.
-            return smoother.smooth(steps(STAND_IN, grid.bound), Start::Zero, x);
-        };
-        smoother.smooth(steps(self.degree, grid.bound), Start::Zero, x)?;
-        smoother.residual(x)?;                                                              // t = s - A' x
-        down.restrict.spmv(be, gate, Coeff::one(), smoother.left, Coeff::zero(), &mut next.s)?;
-        self.cycle(be, gate, coarser, below, coarse)?;
-        down.prolong.spmv(be, gate, Coeff::one(), coarse, Coeff::one(), x)?;                // x = x + P x_c
-        smoother.smooth(steps(self.degree, grid.bound), Start::Given, x)
-    }
-}
-
-/// Where a smoothing starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Start {
-    /// From x = 0; x is not read.
-    Zero,
-    /// From the x that is given.
-    Given,
-}
-
-/// What the smoother of a grid works with.
-struct Smoother<'a, T: Real, B: Spmv<Csr<T>>> {
-    be: &'a B,
-    gate: Gate<'a, B>,
-    a: &'a Mat<B, Csr<T>>,
-    s: &'a B::Vector,
-    left: &'a mut B::Vector,
-    step: &'a mut B::Vector,
-}
-
-impl<T: Real, B: Spmv<Csr<T>>> Smoother<'_, T, B> {
-    /// left <- s - A' x.
-    fn residual(&mut self, x: &B::Vector) -> spandrel_backend::Result<()> {
-        self.be.copy(self.gate, self.s, self.left)?;
-        self.a.spmv(self.be, self.gate, Coeff::host(-T::one()), x, Coeff::one(), self.left)
-    }
-
-    /// Takes the steps of a polynomial. See [`polynomial`].
-    #[rustfmt::skip] // the right margin holds the formulas
-    fn smooth(
-        &mut self,
-        steps: impl Iterator<Item = Step>,
-        start: Start,
-        x: &mut B::Vector,
-    ) -> spandrel_backend::Result<()> {
-        let (be, gate) = (self.be, self.gate);
-        let host = |value: f64| Coeff::host(T::from_f64(value));
-        if start == Start::Given {
-            self.residual(x)?;
-        }
-        for (k, Step { kept, taken, weight }) in steps.enumerate() {
-            if k > 0 && (k > 1 || start == Start::Given) {
-                self.a.spmv(be, gate, host(-1.0), self.step, Coeff::one(), self.left)?;     // s = s - A' z
-            } else if k > 0 {
-                be.copy(gate, self.s, self.left)?;
-                self.a.spmv(be, gate, host(-1.0), self.step, Coeff::one(), self.left)?;
-            }
-            let left = if k == 0 && start == Start::Zero { self.s } else { &*self.left };
-            be.axpby(gate, host(taken), left, host(kept), self.step)?;                      // z = kept z + taken s
-            let old = if k == 0 && start == Start::Zero { Coeff::zero() } else { Coeff::one() };
-            be.axpby(gate, host(weight), self.step, old, x)?;                               // x = x + weight z
-        }
-        Ok(())
+        cycle(be, gate, self.degree, &self.grids, work, &coarsest, x)
     }
 }
 
@@ -329,8 +273,8 @@ unsafe impl<T: Real, B: AmgBackend<T>> Preconditioner<T, B> for Amg<T, B> {
         Some(self.grids[0].n)
     }
     fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> spandrel_backend::Result<()> {
-        let work = &mut *self.work.lend(|| Work::new(be, &self.grids))?;
-        be.hadamard(gate, &self.inv_diag, r, &mut work[0].s)?;
-        self.cycle(be, gate, &self.grids, work, z)
+        let work = &mut *self.work.lend(|| work(be, &self.grids))?;
+        be.hadamard(gate, &self.inv_diag, r, work[0].right_hand_side())?;
+        self.cycle(be, gate, work, z)
     }
 }

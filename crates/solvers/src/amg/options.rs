@@ -33,10 +33,42 @@ impl Default for AmgOptions {
     }
 }
 
-/// The most rows that a coarsest grid may have for an inverse, which is dense.
-pub(super) const MOST_COARSEST: usize = 2000;
+/// Coarsening has stalled if a grid has fewer rows than this per row of the next grid.
+const LEAST_RATIO: f64 = 1.25;
 
 impl AmgOptions {
+    /// The most rows that a coarsest grid may have for an inverse, which is dense.
+    pub const MOST_COARSEST: usize = 2000;
+
+    /// Whether grid number `grid`, 0 the finest, of `n` rows is to be the coarsest.
+    pub fn is_coarsest(&self, grid: usize, n: usize) -> bool {
+        grid + 1 >= self.levels || n <= self.coarsest
+    }
+
+    /// Whether a grid of `n` rows is to be the coarsest because the next would have as many as `coarse`.
+    pub fn has_stalled(n: usize, coarse: usize) -> bool {
+        coarse == 0 || coarse as f64 * LEAST_RATIO > n as f64
+    }
+
+    /// The options of the next grid, which has an unknown per point for each near-null-space vector. `levels` stays.
+    #[must_use]
+    pub fn of_next(&self, vectors: usize) -> Self {
+        Self { unknowns: vectors, strength: 0.5 * self.strength, ..*self }
+    }
+
+    /// Checks the ranges, and that `n` rows are whole points.
+    ///
+    /// # Errors
+    /// Those of [`AmgOptions::check`]; [`Error::Size`].
+    pub fn check_rows(&self, n: usize) -> Result<()> {
+        self.check()?;
+        if !n.is_multiple_of(self.unknowns) {
+            let expected = n.next_multiple_of(self.unknowns);
+            return Err(Error::rows("amg", "the matrix", n, expected, "every point needs all its unknowns"));
+        }
+        Ok(())
+    }
+
     /// Checks the ranges.
     ///
     /// # Errors
@@ -52,7 +84,7 @@ impl AmgOptions {
         if !(1..=6).contains(&self.unknowns) {
             return wrong("unknowns", self.unknowns as f64, "amg takes 1 to 6 unknowns per point");
         }
-        if !(1..=MOST_COARSEST).contains(&self.coarsest) {
+        if !(1..=Self::MOST_COARSEST).contains(&self.coarsest) {
             return wrong("coarsest", self.coarsest as f64, "the coarsest grid of amg has 1 to 2000 rows");
         }
         if self.levels == 0 {

@@ -40,7 +40,8 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use spandrel_backend::{Backend, Entries, Join, Preconditioner};
-use spandrel_distributed::{Call, Communicator, Distributed, DistributedMat, Layout, Rows, precond};
+use spandrel_distributed::amg::GATHERED;
+use spandrel_distributed::{Call, Communicator, Distributed, DistributedAmg, DistributedMat, Layout, Rows, precond};
 use spandrel_formats::{Csr, Real};
 use spandrel_solvers::{BiCgStab, Cg, Gmres, GmresOptions, Identity, Method, Outcome, Precond, Progress, Result};
 
@@ -158,9 +159,16 @@ impl<T: Element> Planned<T> {
         let mut lap = Lap(Instant::now());
         // Only a polynomial needs both the rows and the matrix.
         let kept = matches!(plan.preconditioner, RankPrecond::Same(Precond::Chebyshev(_))).then(|| rows.clone());
-        let (mut jacobi, mut blocks) = (None, None);
+        let (mut jacobi, mut blocks, mut multigrid) = (None, None, None);
         match plan.preconditioner {
             RankPrecond::Same(Precond::Jacobi) => jacobi = Some(precond::jacobi(be, &rows)?),
+            RankPrecond::Same(Precond::Amg(options)) => {
+                multigrid = Some(if plan.symmetric {
+                    DistributedAmg::of(be, &rows, &options, GATHERED)?
+                } else {
+                    DistributedAmg::new(be, &rows, &options)?
+                });
+            }
             RankPrecond::Same(_) => {}
             RankPrecond::Blockwise(_) | RankPrecond::Schwarz { .. } => {
                 blocks = Some(made::blocks(be, &layout, &rows, &plan)?);
@@ -184,11 +192,12 @@ impl<T: Element> Planned<T> {
         drop(kept);
         let before = sent(be);
         lap.add_to(&mut times.setup);
-        let m: &dyn Preconditioner<T, Distributed<B, C>> = match (&jacobi, &blocks, &polynomial) {
-            (Some(jacobi), _, _) => jacobi,
-            (_, Some(blocks), _) => blocks,
-            (_, _, Some(polynomial)) => polynomial,
-            (None, None, None) => &Identity,
+        let m: &dyn Preconditioner<T, Distributed<B, C>> = match (&jacobi, &blocks, &polynomial, &multigrid) {
+            (Some(jacobi), ..) => jacobi,
+            (_, Some(blocks), ..) => blocks,
+            (_, _, Some(polynomial), _) => polynomial,
+            (.., Some(multigrid)) => multigrid,
+            (None, None, None, None) => &Identity,
         };
         let m = &m;
         let (method, options) = (plan.method, plan.options());

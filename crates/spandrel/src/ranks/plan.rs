@@ -170,6 +170,9 @@ pub(super) fn check(settings: &Settings, asked: Option<RankPrecond>, backend: &s
     if settings.null_space != NullVectors::None {
         return refused("a known null space");
     }
+    if settings.near_null.is_some() {
+        return refused("a given near-null space");
+    }
     if let Some(by @ (Reorder::Rcm | Reorder::Amd)) = settings.reorder {
         return refused(&format!("renumbering by {by}"));
     }
@@ -205,16 +208,17 @@ pub(super) fn check(settings: &Settings, asked: Option<RankPrecond>, backend: &s
     let Some(asked) = asked else { return Ok(()) };
     match (asked, asked.within()) {
         (RankPrecond::Same(Precond::None | Precond::Jacobi | Precond::Chebyshev(_)), _) => Ok(()),
+        (RankPrecond::Same(Precond::Amg(options)), _) => options.check(),
         (RankPrecond::Same(other), _) if is_within(other) => Err(unsupported(format!(
-            "{other} needs the whole matrix in one place; use jacobi or chebyshev=K, or give each rank its own by blockwise={other} or \
+            "{other} needs the whole matrix in one place; use jacobi, chebyshev=K or amg, or give each rank its own by blockwise={other} or \
              schwarz={other},overlap=1"
         ))),
         (RankPrecond::Same(other), _) => Err(unsupported(format!(
-            "{other} needs the whole matrix in one place; use jacobi or chebyshev=K, or solve without ranks"
+            "{other} needs the whole matrix in one place; use jacobi, chebyshev=K or amg, or solve without ranks"
         ))),
         (_, Some(within)) if !is_within(within) => Err(not_within(within)),
         (_, _) if settings.reproducible => Err(Error::NotReproducible {
-            why: format!("{asked} depends on the number of ranks; to be reproducible use jacobi or chebyshev=K"),
+            why: format!("{asked} depends on the number of ranks; to be reproducible use jacobi, chebyshev=K or amg"),
         }),
         _ => Ok(()),
     }
@@ -373,9 +377,15 @@ mod tests {
             |settings: Settings, asked: Option<RankPrecond>| check(&settings, asked, "cpu").unwrap_err().to_string();
         let named = |precond: Precond| refused(Settings::default(), Some(RankPrecond::Same(precond)));
         assert!(named(Precond::Ic0).contains("blockwise=ic0 or schwarz=ic0,overlap=1"));
-        assert!(named(Precond::Ilu0Isai).contains("use jacobi or chebyshev=K"));
+        assert!(named(Precond::Ilu0Isai).contains("use jacobi, chebyshev=K or amg"));
         let direct = Settings { method: Some(Method::Direct), ..Settings::default() };
         assert!(refused(direct, None).contains("use cg, bicgstab or gmres"));
+        let modes = Settings { near_null: Some(NearNull::Vectors(vec![1.0; 9].into())), ..Settings::default() };
+        assert!(refused(modes, None).contains("a given near-null space needs the whole matrix"));
+        let amg = |options: AmgOptions| check(&Settings::default(), Some(RankPrecond::Same(Precond::Amg(options))), "cpu");
+        assert!(amg(AmgOptions::default()).is_ok());
+        let wrong = AmgOptions { degree: 9, ..AmgOptions::default() };
+        assert_eq!(amg(wrong).unwrap_err().to_string(), wrong.check().unwrap_err().to_string());
         let dia = Settings { format: FormatChoice::Named("dia"), ..Settings::default() };
         assert!(refused(dia, None).contains("leave dia out"));
         let gpu = Settings { device: Choice::Gpu(1), ..Settings::default() };

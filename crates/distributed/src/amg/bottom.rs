@@ -1,0 +1,90 @@
+//! The last grids of a cycle on ranks: every rank has them whole, and goes on with the cycle of one device.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use spandrel_backend::{Backend, Gate, Mat};
+use spandrel_formats::Real;
+use spandrel_formats::index::Ordinal;
+use spandrel_solvers::phase::unobserved;
+use spandrel_solvers::{Amg, AmgBackend, AmgLevel, AmgOptions, Error, Result};
+
+use super::grid::Level;
+use crate::communicator::Communicator;
+use crate::device::{Distributed, Vector};
+use crate::exchange::Exchange;
+use crate::gathered::Gathered;
+use crate::matrix::Local;
+
+/// The cycle of the last grids, and what brings right-hand sides to every rank.
+pub(super) struct Bottom<T: Real, B: Local<T> + AmgBackend<T>> {
+    cycle: Amg<T, B>,
+    exchange: Exchange<T, B>,
+    /// The right-hand side and x, whole.
+    work: Mutex<[<B as Backend<T>>::Vector; 2]>,
+}
+
+impl<T: Real, B: Local<T> + AmgBackend<T>> Bottom<T, B> {
+    /// Brings a grid to every rank and sets up the cycle there. `grid` is its number, 0 the finest. Waits for the other
+    /// ranks.
+    pub(super) fn new<C: Communicator>(be: &Distributed<B, C>, grid: usize, level: &Level<T>) -> Result<Self> {
+        let (team, device, n) = (be.team(), be.device(), level.partition.len() as usize);
+        let mut rows = Vec::new();
+        for i in 0..level.rows.len() {
+            let (cols, values) = level.rows.row(i);
+            Gathered::write(level.rows.first() + i as u64, cols, values, &mut rows);
+        }
+        let mut gathered = Gathered::default();
+        team.all_to_all(vec![rows; be.size()])?.iter().for_each(|message| gathered.read(message));
+        let parts = team.all_to_all(vec![bytemuck::cast_slice(&level.near_null).to_vec(); be.size()])?;
+        let mut near_null: Vec<T> = Vec::with_capacity(n * level.vectors);
+        for c in 0..level.vectors {
+            for part in &parts {
+                let len = part.len() / level.vectors;
+                let column = part[c * len..(c + 1) * len].chunks_exact(T::BYTES);
+                near_null.extend(column.map(bytemuck::pod_read_unaligned::<T>));
+            }
+        }
+        let made = || {
+            let (_, a) = gathered.into_csr(n, |column| Some(column as Ordinal))?;
+            let options = AmgOptions { levels: level.options.levels - grid, ..level.options };
+            let a = Mat::load(device, Arc::new(a))?;
+            Ok(Amg::of(device, &a, &options, Some(&near_null), &mut unobserved)?)
+        };
+        let cycle = be.together(made().map_err(|error| match error {
+            Error::NotPositive { method, grid: below, row } => Error::NotPositive { method, grid: grid + below, row },
+            other => other,
+        }))?;
+        let all: Vec<u64> = (0..n as u64).collect();
+        let exchange = be.told(Exchange::new(device, team, &level.partition, &all))?;
+        let zeros = || Backend::<T>::zeros(device, n);
+        let work = be.together(zeros().and_then(|s| Ok([s, zeros()?])))?;
+        Ok(Self { cycle, exchange, work: Mutex::new(work) })
+    }
+
+    /// The grids in numbers.
+    pub(super) fn levels(&self) -> &[AmgLevel] {
+        self.cycle.levels()
+    }
+
+    /// Bytes of the matrices on this rank.
+    pub(super) fn storage(&self) -> u64 {
+        self.cycle.storage()
+    }
+
+    /// x <- one cycle of the last grids, applied to a right-hand side that is divided by the diagonal.
+    pub(super) fn apply<C: Communicator>(
+        &self,
+        be: &Distributed<B, C>,
+        gate: Gate<'_, B>,
+        s: &Vector<T, B>,
+        x: &mut Vector<T, B>,
+    ) -> spandrel_backend::Result<()> {
+        let (device, team) = (be.device(), be.team());
+        let [whole, solved] = &mut *self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        if !be.told(self.exchange.gather(device, team, gate, &s.part, whole))? {
+            return Ok(());
+        }
+        be.told(self.cycle.apply_divided(device, None, whole, solved))?;
+        be.told(self.exchange.scatter(device, solved, &mut x.part))
+    }
+}

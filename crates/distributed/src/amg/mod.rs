@@ -1,0 +1,324 @@
+//! Algebraic multigrid whose rows lie on the ranks, with the hierarchy and the bits of [`spandrel_solvers::Amg`].
+//!
+//! Each rank makes its rows of every grid on its host, from its own rows and from what other ranks bring it (`grid.rs`).
+//! Aggregates are numbered by their roots, so the rows of a rank are consecutive on every grid, and every sum has the
+//! terms and the order that it has on one device. A grid with few rows is brought to every rank, which goes on with the
+//! hierarchy of one device (`bottom.rs`).
+//!
+//! Cost: the set-up sends each row of A P to the owners of the aggregates that its row of P reaches. A cycle sends the
+//! ghosts of each product, and one right-hand side of the first grid that every rank has, from each rank to each other.
+
+mod bottom;
+mod grid;
+
+use std::borrow::Cow;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use spandrel_backend::{Coeff, Gate, Preconditioner};
+use spandrel_formats::amg::Scaling;
+use spandrel_formats::{Csr, Real};
+use spandrel_solvers::amg::{AmgGrid, AmgLevels, AmgOperator, AmgWork, constants, cycle, unfit};
+use spandrel_solvers::{AmgBackend, AmgLevel, AmgOptions, Error, Result};
+
+use self::bottom::Bottom;
+use self::grid::{Coarser, Level, View, moved, widened};
+use crate::communicator::Communicator;
+use crate::device::{Distributed, Vector};
+use crate::layout::Layout;
+use crate::matrix::{DistributedMat, Local};
+use crate::partition::Partition;
+use crate::rows::Rows;
+use crate::survey::Survey;
+
+/// Grids of at most this many rows are brought to every rank: there, a product takes less time than the messages of
+/// the rows of each rank.
+pub const GATHERED: usize = 1 << 14;
+
+/// The V-cycle of all ranks as M^-1. See the [module](self).
+pub struct DistributedAmg<T: Real, B: Local<T> + AmgBackend<T>> {
+    /// 1 / d of the finest grid.
+    inv_diag: Vector<T, B>,
+    grids: Vec<Grid<T, B>>,
+    degree: usize,
+    /// `None` if coarsening has stalled on a grid that is too large for every rank.
+    bottom: Option<Bottom<T, B>>,
+    work: Mutex<Vec<AmgWork<Vector<T, B>>>>,
+    levels: Vec<AmgLevel>,
+}
+
+/// A grid whose rows lie on the ranks.
+struct Grid<T: Real, B: Local<T>> {
+    layout: Arc<Layout>,
+    /// D^-1 A; `None` on the grid that every rank has.
+    a: Option<DistributedMat<B, Csr<T>>>,
+    bound: f64,
+    /// `None` on the last grid.
+    down: Option<Down<T, B>>,
+}
+
+/// The way to the next grid and back.
+struct Down<T: Real, B: Local<T>> {
+    /// D_c^-1 P^T D.
+    restrict: DistributedMat<B, Csr<T>>,
+    /// P.
+    prolong: DistributedMat<B, Csr<T>>,
+    coarse: Arc<Layout>,
+}
+
+impl<T: Real, B: Local<T>, C: Communicator> AmgOperator<T, Distributed<B, C>> for DistributedMat<B, Csr<T>> {
+    fn product(
+        &self,
+        be: &Distributed<B, C>,
+        gate: Gate<'_, B>,
+        a: T,
+        x: &Vector<T, B>,
+        b: T,
+        y: &mut Vector<T, B>,
+    ) -> spandrel_backend::Result<()> {
+        self.spmv(be, gate, Coeff::host(a), x, Coeff::host(b), y)
+    }
+}
+
+impl<T: Real, B: Local<T>, C: Communicator> AmgGrid<T, Distributed<B, C>> for Grid<T, B> {
+    type Operator = DistributedMat<B, Csr<T>>;
+    fn operator(&self) -> Option<&Self::Operator> {
+        self.a.as_ref()
+    }
+    fn bound(&self) -> f64 {
+        self.bound
+    }
+    fn between(&self) -> Option<(&Self::Operator, &Self::Operator)> {
+        self.down.as_ref().map(|down| (&down.restrict, &down.prolong))
+    }
+}
+
+impl<T: Real, B: Local<T> + AmgBackend<T>> fmt::Debug for DistributedAmg<T, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("DistributedAmg")
+            .field("levels", &self.levels)
+            .field("on_ranks", &self.on_ranks())
+            .finish_non_exhaustive()
+    }
+}
+
+/// A table of the grids, as that of [`spandrel_solvers::Amg`].
+impl<T: Real, B: Local<T> + AmgBackend<T>> fmt::Display for DistributedAmg<T, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        AmgLevels(&self.levels).fmt(f)
+    }
+}
+
+impl<T: Real, B: Local<T> + AmgBackend<T>> DistributedAmg<T, B> {
+    /// Sets up the cycle for a symmetric positive definite matrix from the rows of each rank. Its near-null space is the
+    /// constant of each unknown. Waits for the other ranks.
+    ///
+    /// ```
+    /// use spandrel_backend::Backend;
+    /// use spandrel_backend_cpu::Cpu;
+    /// use spandrel_distributed::{Distributed, DistributedAmg, DistributedMat, Threads, generate_rows};
+    /// use spandrel_formats::{Csr, generate::Spec};
+    /// use spandrel_solvers::{AmgOptions, Options, cg};
+    ///
+    /// let spec = Spec::parse("poisson3d:20")?;
+    /// let ended = Threads::run(2, |team| {
+    ///     let be = &Distributed::new(Cpu::with_threads(1)?, team);
+    ///     let rows = generate_rows::<f64, _, _>(be, &spec)?;
+    ///     let m = DistributedAmg::new(be, &rows, &AmgOptions::default())?;
+    ///     let b = be.upload(&vec![1.0; rows.len()])?;
+    ///     let a = DistributedMat::<Cpu, Csr<f64>>::from_rows(be, rows)?;
+    ///     let mut x = be.zeros(8000)?;
+    ///     cg(be, &a, &m, &b, &mut x, &Options::default())
+    /// });
+    /// assert!(ended.into_iter().all(|outcome| outcome.is_ok_and(|outcome| outcome.iterations <= 20)));
+    /// # Ok::<(), spandrel_formats::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// As [`spandrel_solvers::Amg::new`], on every rank: [`spandrel_backend::Error::Rank`] where another rank has the
+    /// row that is refused.
+    pub fn new<C: Communicator>(be: &Distributed<B, C>, rows: &Rows<T>, options: &AmgOptions) -> Result<Self> {
+        be.together(options.check())?;
+        let layout = be.lay_out_rows(rows)?;
+        if rows.ncols() == layout.len() as u64 && !Survey::is_symmetric_to_rounding(be, &layout, rows)? {
+            // An infinite entry or NaN also fails the test of symmetry. Name it instead.
+            let not_finite = |i: usize| rows.row(i).1.iter().any(|v| !v.is_finite());
+            let found = (0..rows.len()).find(|&i| not_finite(i)).map(|i| refusal(rows, i, 0));
+            be.together(found.map_or(Ok(()), Err))?;
+            let why = "amg needs a symmetric matrix, and this one is not; use ilu0 or ilut with bicgstab or gmres";
+            return be.together(Err(Error::Unsupported { why: why.to_string() }));
+        }
+        Self::of(be, rows, options, GATHERED)
+    }
+
+    /// As [`DistributedAmg::new`] for a matrix that is known to be symmetric. Grids of at most `gathered` rows are
+    /// brought to every rank; the bits do not depend on it.
+    ///
+    /// # Errors
+    /// As [`DistributedAmg::new`].
+    pub fn of<C: Communicator>(
+        be: &Distributed<B, C>,
+        rows: &Rows<T>,
+        options: &AmgOptions,
+        gathered: usize,
+    ) -> Result<Self> {
+        be.together(options.check())?;
+        let layout = be.lay_out_rows(rows)?;
+        let (n, ncols) = (layout.len(), rows.ncols() as usize);
+        let is_square = if ncols == n { Ok(()) } else { Err(Error::NotSquare { solver: "amg", nrows: n, ncols }) };
+        be.together(is_square.and_then(|()| options.check_rows(n)))?;
+        // A rank ends at a block of rows, which may cut a node: it belongs to the rank of its first row.
+        let unknowns = options.unknowns as u64;
+        let whole = |row: u64| row.next_multiple_of(unknowns).min(n as u64);
+        let ranges = (0..be.size()).map(|rank| layout.partition().rows(rank));
+        let nodes = Partition::unaligned(ranges.map(|rows| whole(rows.end) - whole(rows.start)));
+        let is_cut = nodes != *layout.partition();
+        let of_nodes = if is_cut { Cow::Owned(moved(be, rows, &nodes)?) } else { Cow::Borrowed(rows) };
+        let near_null = constants(of_nodes.len(), options.unknowns);
+        let (partition, vectors) = (nodes, options.unknowns);
+        let mut level = Level { partition, rows: of_nodes.into_owned(), near_null, vectors, options: *options };
+        let mut view = View::of(be, &level)?;
+        let mut scaling = fit(be, &view, &level, 0)?;
+        let mut levels = vec![numbers(be, &level, &scaling)?];
+        let inverse: Vec<T> = rows.diagonal().map(|d| d.unwrap_or_else(T::zero).recip()).collect();
+        let inv_diag = be.upload_as(&layout, &inverse)?;
+        let (mut layout, mut grids) = (layout, Vec::new());
+        loop {
+            let (grid, n) = (grids.len(), layout.len());
+            let next = if n <= gathered || options.is_coarsest(grid, n) {
+                None
+            } else {
+                view.coarser(be, &level, &scaling.diagonal)?
+            };
+            let bound = scaling.bound;
+            let Some(Coarser { p, transposed, finer, diagonal, next }) = next else {
+                let is_last = n <= gathered || n <= AmgOptions::MOST_COARSEST;
+                let bottom = if is_last { Some(Bottom::new(be, grid, &level)?) } else { None };
+                let a = if is_last { None } else { Some(operator(be, &level.rows, &scaling.inverse, &layout)?) };
+                grids.push(Grid { layout, a, bound, down: None });
+                levels.extend(bottom.iter().flat_map(|bottom| &bottom.levels()[1..]));
+                let work = Mutex::new(be.together(work(be, &grids))?);
+                return Ok(Self { inv_diag, grids, degree: options.degree, bottom, work, levels });
+            };
+            // The vectors of the finest grid lie as the solver's do, also where that cuts nodes.
+            let is_moved = grid == 0 && is_cut;
+            let p = if is_moved { moved(be, &p, layout.partition())? } else { p };
+            let a = match is_moved {
+                true => operator(be, rows, &inverse, &layout)?,
+                false => operator(be, &level.rows, &scaling.inverse, &layout)?,
+            };
+            view = View::of(be, &next)?;
+            scaling = fit(be, &view, &next, grid + 1)?;
+            levels.push(numbers(be, &next, &scaling)?);
+            let coarse = Arc::new(Layout::without_sums(be.rank(), next.partition.clone()));
+            let left = &scaling.inverse;
+            let restrict = transposed.map_entries(|row, col, v| v * (diagonal[col] * left[row]));
+            let restrict = be.told(widened(coarse.rows().start, n as u64, restrict, &finer).map_err(Into::into))?;
+            let restrict = DistributedMat::between(be, restrict, Arc::clone(&coarse), Arc::clone(&layout))?;
+            let prolong = DistributedMat::between(be, p, Arc::clone(&layout), Arc::clone(&coarse))?;
+            let down = Some(Down { restrict, prolong, coarse: Arc::clone(&coarse) });
+            grids.push(Grid { layout, a: Some(a), bound, down });
+            (level, layout) = (next, coarse);
+        }
+    }
+
+    /// The grids in numbers, finest first: those of all ranks together.
+    pub fn levels(&self) -> &[AmgLevel] {
+        &self.levels
+    }
+    /// How many of the grids lie on the ranks. Every rank has the others whole.
+    pub fn on_ranks(&self) -> usize {
+        self.grids.len() - usize::from(self.bottom.is_some())
+    }
+    /// Entries of all operators per entry of the finest.
+    pub fn operator_complexity(&self) -> f64 {
+        AmgLevels(&self.levels).complexity()
+    }
+    /// Bytes of the matrices of this rank.
+    pub fn storage(&self) -> u64 {
+        let between = self.grids.iter().filter_map(|grid| grid.down.as_ref());
+        let operators = self.grids.iter().filter_map(|grid| grid.a.as_ref());
+        let all = between.flat_map(|down| [&down.restrict, &down.prolong]).chain(operators);
+        all.map(DistributedMat::storage).sum::<u64>() + self.bottom.as_ref().map_or(0, Bottom::storage)
+    }
+}
+
+/// The vectors of work of each grid.
+fn work<T: Real, B: Local<T>, C: Communicator>(
+    be: &Distributed<B, C>,
+    grids: &[Grid<T, B>],
+) -> spandrel_backend::Result<Vec<AmgWork<Vector<T, B>>>> {
+    let of = |grid: &Grid<T, B>| {
+        let layout = |is_coarse| match &grid.down {
+            Some(down) if is_coarse => &down.coarse,
+            _ => &grid.layout,
+        };
+        AmgWork::of::<T, Distributed<B, C>, _>(grid, |is_coarse| be.zeros_as(layout(is_coarse)))
+    };
+    grids.iter().map(of).collect()
+}
+
+/// The diagonal of a grid and the bound on its spectrum. Refuses an operator that is unfit, on every rank.
+fn fit<T: Real, B: Local<T>, C: Communicator>(
+    be: &Distributed<B, C>,
+    view: &View<T>,
+    level: &Level<T>,
+    grid: usize,
+) -> Result<Scaling<T>> {
+    let scaling = view.scaling(be)?;
+    let row = scaling.unfit.map(|row| row as u64).filter(|row| level.partition.rows(be.rank()).contains(row));
+    let refused = row.map(|row| refusal(&level.rows, (row - level.rows.first()) as usize, grid));
+    be.together(refused.map_or(Ok(scaling), Err))
+}
+
+/// Why row `i` of these rows is unfit.
+fn refusal<T: Real>(rows: &Rows<T>, i: usize, grid: usize) -> Error {
+    let row = rows.first() + i as u64;
+    unfit(grid, row as usize, rows.row(i), rows.get(row, row))
+}
+
+/// A grid in numbers.
+fn numbers<T: Real, B: Local<T>, C: Communicator>(
+    be: &Distributed<B, C>,
+    level: &Level<T>,
+    scaling: &Scaling<T>,
+) -> Result<AmgLevel> {
+    let entries = be.everywhere(&[level.rows.nnz() as u64])?.iter().map(|of| of[0]).sum::<u64>();
+    Ok(AmgLevel { rows: level.partition.len() as usize, entries: entries as usize, bound: scaling.bound })
+}
+
+/// D^-1 A.
+fn operator<T: Real, B: Local<T>, C: Communicator>(
+    be: &Distributed<B, C>,
+    rows: &Rows<T>,
+    inverse: &[T],
+    layout: &Arc<Layout>,
+) -> Result<DistributedMat<B, Csr<T>>> {
+    let scaled = rows.clone().into_csr().map_entries(|row, _, v| v * inverse[row]);
+    let scaled = Rows::from_csr(rows.first(), scaled);
+    Ok(DistributedMat::between(be, scaled, Arc::clone(layout), Arc::clone(layout))?)
+}
+
+// SAFETY: it is applied on a distributed device, which records nothing.
+unsafe impl<T: Real, B: Local<T> + AmgBackend<T>, C: Communicator> Preconditioner<T, Distributed<B, C>>
+    for DistributedAmg<T, B>
+{
+    fn len(&self) -> Option<usize> {
+        Some(self.inv_diag.layout.len())
+    }
+    fn apply(
+        &self,
+        be: &Distributed<B, C>,
+        gate: Gate<'_, B>,
+        r: &Vector<T, B>,
+        z: &mut Vector<T, B>,
+    ) -> spandrel_backend::Result<()> {
+        let work = &mut *self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        spandrel_backend::Backend::hadamard(be, gate, &self.inv_diag, r, work[0].right_hand_side())?;
+        let last = |s: &Vector<T, B>, x: &mut Vector<T, B>| match &self.bottom {
+            Some(bottom) => bottom.apply(be, gate, s, x),
+            None => spandrel_backend::Backend::copy(be, gate, s, x),
+        };
+        cycle(be, gate, self.degree, &self.grids, work, &last, z)
+    }
+}
