@@ -1,4 +1,5 @@
 //! Preconditioners whose bits do not depend on the number of ranks: the diagonal, and a Chebyshev polynomial in it.
+//! Algebraic multigrid is another: [`crate::DistributedAmg`].
 //!
 //! They are those of [`spandrel_solvers`], made from the rows of each rank. If one rank fails, all ranks name it.
 

@@ -27,7 +27,7 @@ const MATRICES: [(&str, Method, Preconditioner); 10] = [
 ];
 
 /// Symmetric positive definite ones that amg is tried with.
-const AMG: [&str; 5] = ["bcsstk18", "bcsstk38", "aft01", "Trefethen_20000", "bodyy5"];
+const AMG: [&str; 5] = ["bcsstk18", "bcsstk38", "aft01", "Trefethen_20000", "bcsstk25"];
 
 #[test]
 fn ten_real_matrices_have_the_same_bits_on_any_number_of_ranks() {

@@ -123,6 +123,12 @@ fn check(ranks: Ranks, args: &SolveArgs) -> Result<()> {
             return Err(Failure::new("unsupported", why));
         }
     }
+    let near_null =
+        [("--near-null-space", args.near_null_space.is_some()), ("--coordinates", args.coordinates.is_some())];
+    if let Some((option, _)) = near_null.iter().find(|(_, is_given)| *is_given) {
+        let why = format!("ranks take the constants as near-null space; leave {option} out, or solve without ranks");
+        return Err(Failure::new("unsupported", why));
+    }
     match ranks {
         Ranks::Gpus(gpus) if args.backend == BackendName::Cpu => {
             let why =

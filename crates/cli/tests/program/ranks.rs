@@ -115,7 +115,7 @@ fn what_cannot_run_on_ranks_is_refused_with_what_to_use() {
     let folder = Folder::new();
     let wide = folder.file("wide.txt", &"1 2\n".repeat(16));
     let flat = folder.matrix("flat.mtx", 2, 3, &[(1, 1, "1"), (2, 3, "1")]);
-    let cases: [(&[&str], i32, &str, &str); 17] = [
+    let cases: [(&[&str], i32, &str, &str); 19] = [
         (&["poisson2d:4", "--ranks", "2", "--solver", "direct"], 1, "unsupported", "use cg, bicgstab or gmres"),
         (&["poisson2d:4", "--ranks", "2", "--precond", "ic0"], 1, "unsupported", "blockwise=ic0"),
         (&["convdiff2d:4,peclet=1", "--ranks", "2", "--precond", "amg"], 1, "unsupported", "amg needs a symmetric"),
@@ -129,6 +129,8 @@ fn what_cannot_run_on_ranks_is_refused_with_what_to_use() {
         (&["poisson2d:4", "--ranks", "2", "--backend", "cuda"], 1, "unsupported", "ranks run on the CPU"),
         (&["poisson2d:4", "--ranks", "2", "--rhs", &wide], 1, "unsupported", "2 columns"),
         (&["-", "--ranks", "2"], 1, "unsupported", "give a file"),
+        (&["poisson2d:4", "--ranks", "2", "--coordinates", &wide], 1, "unsupported", "leave --coordinates out"),
+        (&["poisson2d:4", "--ranks", "2", "--near-null-space", &wide], 1, "unsupported", "leave --near-null-space out"),
         (&[&flat, "--ranks", "2"], 1, "not_square", "2 x 3"),
         (
             &["poisson2d:4", "--ranks", "2", "--reproducible", "--precond", "blockwise=ilu0"],

@@ -171,7 +171,9 @@ pub(super) fn check(settings: &Settings, asked: Option<RankPrecond>, backend: &s
         return refused("a known null space");
     }
     if settings.near_null.is_some() {
-        return refused("a given near-null space");
+        return Err(unsupported(
+            "ranks take the constants as near-null space; leave other vectors out, or solve without ranks",
+        ));
     }
     if let Some(by @ (Reorder::Rcm | Reorder::Amd)) = settings.reorder {
         return refused(&format!("renumbering by {by}"));
@@ -346,7 +348,10 @@ impl fmt::Display for Plan {
 
 #[cfg(test)]
 mod tests {
+    use spandrel_solvers::AmgOptions;
+
     use super::*;
+    use crate::solver::NearNull;
 
     #[test]
     fn names_are_read_back_as_they_are_written() {
@@ -381,8 +386,9 @@ mod tests {
         let direct = Settings { method: Some(Method::Direct), ..Settings::default() };
         assert!(refused(direct, None).contains("use cg, bicgstab or gmres"));
         let modes = Settings { near_null: Some(NearNull::Vectors(vec![1.0; 9].into())), ..Settings::default() };
-        assert!(refused(modes, None).contains("a given near-null space needs the whole matrix"));
-        let amg = |options: AmgOptions| check(&Settings::default(), Some(RankPrecond::Same(Precond::Amg(options))), "cpu");
+        assert!(refused(modes, None).contains("the constants as near-null space"));
+        let amg =
+            |options: AmgOptions| check(&Settings::default(), Some(RankPrecond::Same(Precond::Amg(options))), "cpu");
         assert!(amg(AmgOptions::default()).is_ok());
         let wrong = AmgOptions { degree: 9, ..AmgOptions::default() };
         assert_eq!(amg(wrong).unwrap_err().to_string(), wrong.check().unwrap_err().to_string());
