@@ -25,8 +25,8 @@ pub(crate) struct Ghosts {
 }
 
 impl Ghosts {
-    /// Tells every rank which of its nodes are ghosts here. `ghosts` ascend strictly and are nodes of other ranks. Waits
-    /// for the other ranks.
+    /// Tells every rank which of its nodes are ghosts here. `ghosts` ascend strictly and are nodes of other ranks.
+    /// Waits for the other ranks.
     pub(crate) fn new<C: Communicator>(team: &Team<C>, partition: &Partition, ghosts: &[u64]) -> Result<Self> {
         let me = partition.rows(team.rank());
         let below = ghosts.partition_point(|&node| node < me.start);
@@ -104,5 +104,40 @@ impl Ghosts {
         })?;
         fresh.into_iter().for_each(|(element, at)| elements[at] = element);
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::threads::Threads;
+
+    #[test]
+    fn ghosts_have_what_their_owners_have() {
+        // The second rank has no nodes.
+        let counts = [40, 0, 25, 35];
+        let partition = Partition::unaligned(counts);
+        let ended = Threads::run(4, |comm| {
+            let team = Team::new(comm);
+            let own = partition.rows(team.rank());
+            let ghosts: Vec<u64> =
+                (0..100).filter(|node| !own.contains(node) && !own.is_empty() && node % 3 == 0).collect();
+            let known = Ghosts::new(&team, &partition, &ghosts)?;
+            assert!(known.nodes().is_sorted());
+            assert_eq!(known.nodes().len(), ghosts.len() + (own.end - own.start) as usize);
+            for node in 0..100 {
+                let expected = known.nodes().iter().position(|&at| at == node);
+                assert_eq!(known.place(node), expected, "node {node}");
+            }
+            let mut elements = vec![0u32; 2 * known.nodes().len()];
+            for at in known.own() {
+                elements[2 * at..2 * at + 2].copy_from_slice(&[known.nodes()[at] as u32, 7]);
+            }
+            known.refresh(&team, 2, &mut elements)?;
+            let expected: Vec<u32> = known.nodes().iter().flat_map(|&node| [node as u32, 7]).collect();
+            assert_eq!(elements, expected);
+            Ok::<_, spandrel_backend::Error>(())
+        });
+        ended.into_iter().for_each(|rank| rank.unwrap());
     }
 }

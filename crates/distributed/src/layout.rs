@@ -153,3 +153,35 @@ impl<C: Communicator> Roots for Sums<C> {
         self.roots(blocks, roots)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use spandrel_backend::Backend;
+    use spandrel_backend_cpu::Cpu;
+
+    use super::*;
+    use crate::device::{Distributed, Vector};
+    use crate::threads::Threads;
+
+    #[test]
+    fn a_layout_that_cuts_blocks_has_dot_products_only_on_one_rank() {
+        for ranks in [1, 2] {
+            let ended = Threads::run(ranks, |team| {
+                let be = Distributed::new(Cpu::with_threads(1)?, team);
+                let partition = Partition::unaligned((0..ranks as u64).map(|rank| 5 + rank));
+                let layout = Arc::new(Layout::without_sums(be.rank(), partition));
+                let mut x: Vector<f64, _> = be.zeros_as(&layout)?;
+                be.fill(None, 2.0, &mut x)?;
+                let mut sum = be.scalar(0.0)?;
+                be.dot(None, &x, &x, &mut sum)?;
+                be.download_scalar(&sum)
+            });
+            for sum in ended {
+                match ranks {
+                    1 => assert_eq!(sum.unwrap(), 20.0),
+                    _ => assert!(sum.unwrap_err().to_string().contains("a block of the dot product's tree")),
+                }
+            }
+        }
+    }
+}

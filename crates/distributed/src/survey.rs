@@ -49,8 +49,8 @@ impl Survey {
         Ok(Self { symmetric, positive_diagonal: every(1), invertible_diagonal: every(2), nnz })
     }
 
-    /// Whether a square matrix equals its transpose up to rounding: see [`Csr::is_symmetric_to_rounding`]. Waits for the
-    /// other ranks.
+    /// Whether a square matrix equals its transpose up to rounding: see [`Csr::is_symmetric_to_rounding`]. Waits for
+    /// the other ranks.
     ///
     /// # Errors
     /// [`spandrel_backend::Error::Rank`].

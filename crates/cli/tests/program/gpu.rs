@@ -166,11 +166,13 @@ fn gpus_have_the_bits_of_ranks_on_the_cpu() {
     let folder = Folder::new();
     let file = folder.name("a.mtx");
     assert!(run(&["generate", "convdiff2d:60x50,peclet=3", &file]).status.success());
-    let cases: [(&str, &[&str]); 12] = [
+    let cases: [(&str, &[&str]); 14] = [
         ("poisson3d:30", &["--solver", "cg", "--precond", "jacobi"]),
         ("poisson3d:30", &["--solver", "cg", "--precond", "none", "--rhs", "random", "--seed", "7"]),
         ("poisson3d:30", &["--solver", "cg", "--precond", "jacobi", "--precision", "f32"]),
         ("electrostatic:n=4000", &["--solver", "cg", "--precond", "chebyshev=3", "--rhs", "from-solution"]),
+        ("poisson3d:30", &["--solver", "cg", "--precond", "amg"]),
+        ("electrostatic:n=40000", &["--solver", "cg", "--precond", "amg=coarsest=100", "--precision", "f32"]),
         ("poisson2d:9", &["--solver", "cg", "--precond", "jacobi"]),
         ("convdiff3d:24,peclet=3", &["--solver", "bicgstab", "--precond", "jacobi"]),
         (&file, &["--solver", "bicgstab", "--precond", "none", "--rhs", "from-solution", "--precision", "f32"]),

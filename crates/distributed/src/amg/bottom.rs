@@ -48,7 +48,7 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> Bottom<T, B> {
             let (_, a) = gathered.into_csr(n, |column| Some(column as Ordinal))?;
             let options = AmgOptions { levels: level.options.levels - grid, ..level.options };
             let a = Mat::load(device, Arc::new(a))?;
-            Ok(Amg::of(device, &a, &options, Some(&near_null), &mut unobserved)?)
+            Amg::of(device, &a, &options, Some(&near_null), &mut unobserved)
         };
         let cycle = be.together(made().map_err(|error| match error {
             Error::NotPositive { method, grid: below, row } => Error::NotPositive { method, grid: grid + below, row },
@@ -84,7 +84,7 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> Bottom<T, B> {
         if !be.told(self.exchange.gather(device, team, gate, &s.part, whole))? {
             return Ok(());
         }
-        be.told(self.cycle.apply_divided(device, None, whole, solved))?;
+        be.told(self.cycle.apply_divided(device, gate, whole, solved))?;
         be.told(self.exchange.scatter(device, solved, &mut x.part))
     }
 }

@@ -1,9 +1,9 @@
 //! Algebraic multigrid whose rows lie on the ranks, with the hierarchy and the bits of [`spandrel_solvers::Amg`].
 //!
-//! Each rank makes its rows of every grid on its host, from its own rows and from what other ranks bring it (`grid.rs`).
-//! Aggregates are numbered by their roots, so the rows of a rank are consecutive on every grid, and every sum has the
-//! terms and the order that it has on one device. A grid with few rows is brought to every rank, which goes on with the
-//! hierarchy of one device (`bottom.rs`).
+//! Each rank makes its rows of every grid on its host, from its own rows and from what other ranks bring it
+//! (`grid.rs`). Aggregates are numbered by their roots, so the rows of a rank are consecutive on every grid, and every
+//! sum has the terms and the order that it has on one device. A grid with few rows is brought to every rank, which goes
+//! on with the hierarchy of one device (`bottom.rs`).
 //!
 //! Cost: the set-up sends each row of A P to the owners of the aggregates that its row of P reaches. A cycle sends the
 //! ghosts of each product, and one right-hand side of the first grid that every rank has, from each rank to each other.
@@ -110,8 +110,8 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> fmt::Display for DistributedAmg<T, B>
 }
 
 impl<T: Real, B: Local<T> + AmgBackend<T>> DistributedAmg<T, B> {
-    /// Sets up the cycle for a symmetric positive definite matrix from the rows of each rank. Its near-null space is the
-    /// constant of each unknown. Waits for the other ranks.
+    /// Sets up the cycle for a symmetric positive definite matrix from the rows of each rank. Its near-null space is
+    /// the constant of each unknown. Waits for the other ranks.
     ///
     /// ```
     /// use spandrel_backend::Backend;

@@ -60,7 +60,8 @@ pub fn roots(graph: &Strength) -> Vec<Ordinal> {
 }
 
 /// As [`roots`], for a graph of which other ranks have some nodes: those have no couplings here. Finds the roots among
-/// the nodes of this rank. `number` gives the number of a node in the whole graph. All ranks call it, and together they find the roots of the whole graph.
+/// the nodes of this rank. `number` gives the number of a node in the whole graph. All ranks call it, and together they
+/// find the roots of the whole graph.
 ///
 /// # Errors
 /// Those of `others`.

@@ -119,8 +119,8 @@ fn copied<T: Real, B: AmgBackend<T>>(be: &B, v: &B::Vector, n: usize) -> Result<
     Ok(copy)
 }
 
-/// The constant of each unknown on `n` rows that begin with a whole point, column by column: the near-null-space vectors
-/// of a matrix for which none are given.
+/// The constant of each unknown on `n` rows that begin with a whole point, column by column: the near-null-space
+/// vectors of a matrix for which none are given.
 pub fn constants<T: Real>(n: usize, unknowns: usize) -> Vec<T> {
     let column = |c: usize| (0..n).map(move |row| if row % unknowns == c { T::one() } else { T::zero() });
     (0..unknowns).flat_map(column).collect()
