@@ -43,7 +43,12 @@ fn redacted(line: &str) -> String {
         return format!("{first} [machine]");
     }
     let timed = line.starts_with("read ");
+    // The machine on which the profile was measured says so; every other scales it.
+    let origin = first == "profile";
     let mark = |word: &str| {
+        if origin && ["measured:", "scaled:"].contains(&word) {
+            return "[origin]".to_owned();
+        }
         let bare = word.trim_matches([',', '(', ')']);
         let is_number = bare.parse::<f64>().is_ok() && (timed || bare.contains(['.', 'e']));
         if is_number || (timed && ["us", "ms", "s"].contains(&bare)) { "#".to_owned() } else { word.to_owned() }
@@ -159,6 +164,8 @@ fn the_commands_print_what_the_guide_shows() {
 #[test]
 fn what_may_differ_is_blanked_out() {
     assert_eq!(redacted("machine  cpu: 2 threads"), "machine [machine]");
+    assert_eq!(redacted("  profile measured: 33.6 MB"), redacted("  profile scaled: 21.5 MB"));
+    assert_ne!(redacted("  profile measured: 33.6 MB"), redacted("  profile calibrated: 33.6 MB"));
     assert_eq!(redacted("read 193 us, analyze 231 us"), "read # #, analyze # #".replace("#,", "#"));
     assert_eq!(
         redacted("converged after 10 iterations: true residual 1.57e-15, asked"),
