@@ -52,6 +52,27 @@ impl<T: Real> Dia<T> {
         Ok(Self { nrows, ncols, offsets, values, nnz })
     }
 
+    /// Stores a matrix on these diagonals, ascending, of which some may hold no entry.
+    ///
+    /// # Errors
+    /// As [`Dia::new`], and [`Error::Invalid`] for an entry on another diagonal.
+    pub fn on_diagonals(csr: &Csr<T>, offsets: Vec<i32>) -> Result<Self> {
+        if let Some(at) = (1..offsets.len()).find(|&at| offsets[at] <= offsets[at - 1]) {
+            return Err(Error::Unsorted { format: "dia", array: "offsets", at });
+        }
+        let outside = |row: usize| {
+            let on = |&col: &Ordinal| offsets.binary_search(&(col as i32 - row as i32)).is_ok();
+            csr.row(row).0.iter().find(|col| !on(col)).map(|&col| (row, col))
+        };
+        if let Some((row, col)) = (0..csr.nrows()).into_par_iter().find_map_first(outside) {
+            let why =
+                format!("the entry in row {row} and column {col} lies on none of the diagonals: name all of them");
+            return Err(Error::Invalid { format: "dia", why });
+        }
+        let (values, _) = spread(csr, &offsets)?;
+        Self::new(csr.nrows(), csr.ncols(), offsets, values)
+    }
+
     /// Returns the parts without a copy.
     pub fn into_parts(self) -> DiaParts<T> {
         (self.nrows, self.ncols, self.offsets, self.values)

@@ -135,6 +135,14 @@ impl Neighbours {
         self.size.iter().product()
     }
 
+    /// The same stencil on a grid with another extent along an axis.
+    pub fn with_extent(&self, axis: usize, extent: usize) -> Self {
+        let mut other = self.clone();
+        other.size[axis] = extent;
+        other.stencil.size = other.size;
+        other
+    }
+
     /// Number of entries of a matrix that fills the stencil.
     pub fn entries(&self) -> usize {
         let inside =
@@ -239,6 +247,40 @@ impl Neighbours {
         let [x, y, z] = [row % nx, row / nx % ny, row / nx / ny];
         let inside = place < NEIGHBOURS && holds(x, d[0], nx) && holds(y, d[1], ny) && holds(z, d[2], nz);
         inside.then(|| (row as i64 + self.offset(d)) as usize)
+    }
+
+    /// The place of a column in a row, if the stencil has it. The inverse of [`Neighbours::column`].
+    pub fn place(&self, row: usize, column: usize) -> Option<usize> {
+        let [nx, ny, nz] = self.size;
+        let point = |at: usize| [at % nx, at / nx % ny, at / nx / ny].map(|x| x as i64);
+        let (from, to) = (point(row), point(column));
+        let d: [i64; 3] = std::array::from_fn(|axis| to[axis] - from[axis]);
+        let is_near = d.iter().all(|d| d.abs() <= 1) && row.max(column) < nx * ny * nz;
+        let d = d.map(|d| d as i32);
+        (is_near && self.stencil.places.iter().any(|place| place.d == d)).then(|| number(d))
+    }
+
+    /// Makes the matrix with these rows, [`NEIGHBOURS`] places each: the inverse of [`Neighbours::rows`]. Places
+    /// outside the grid do not count. Every diagonal of the stencil is stored, also where it holds only zeros.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for another number of places; [`Error::TooLarge`].
+    pub fn matrix<T: Real>(&self, places: &[T]) -> Result<Dia<T>> {
+        let n = self.points();
+        expect("places", places.len(), n * NEIGHBOURS)?;
+        let offsets = self.offsets();
+        let mut values = vec![T::zero(); n * offsets.len()];
+        values.par_chunks_mut(n.max(1)).zip(&offsets).for_each(|(values, &offset)| {
+            let on_diagonal = |place: &&Place| self.offset(place.d) == i64::from(offset);
+            for Place { d, .. } in self.stencil.places.iter().filter(on_diagonal) {
+                for (row, value) in values.iter_mut().enumerate() {
+                    if self.column(row, number(*d)).is_some() {
+                        *value = places[row * NEIGHBOURS + number(*d)];
+                    }
+                }
+            }
+        });
+        Dia::new(n, n, offsets, values)
     }
 
     /// Whether the diagonals below the main one are the mirror images of those above it.
@@ -442,144 +484,4 @@ fn sum_lines<'w, 'a, T: Real>(
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::{Csr, Format, Grid, generate};
-
-    /// Values that round in every sum, symmetric and diagonally dominant.
-    fn uneven(spec: &str) -> Csr<f64> {
-        generate::csr::<f64>(spec).unwrap().map_entries(|i, j, v| {
-            let (low, high) = (i.min(j), i.max(j));
-            v * (1.0 + ((low * 7919 + high * 104_729) % 1013) as f64 / 3000.0)
-        })
-    }
-
-    const CASES: [&str; 9] = [
-        "poisson3d:9x8x7",
-        "d3n27:7x6x5",
-        "d3n27:12x3x8",
-        "poisson2d:33x17",
-        "poisson2d9:16x21",
-        "poisson1d:40",
-        "d3n27:9x2x4",
-        "poisson3d:9x4x2",
-        "d3n27:5000x2x4",
-    ];
-
-    #[test]
-    fn the_upper_half_has_the_bits_of_the_rows() {
-        for spec in CASES {
-            for halved in
-                [[true; 3], [true, false, true], [false, true, false], [false, false, true], [true, false, false]]
-            {
-                let a = uneven(spec);
-                let stencil = Stencil::of(&Grid::detect(&a).unwrap());
-                let of = Neighbours::of(&stencil).expect(spec);
-                let to = Coarsening::new(stencil.size(), halved, 1);
-                let dia = Dia::from_csr(&a).unwrap();
-                let coarse = of.galerkin(dia.offsets(), Diagonals::Own(dia.values()), &to).unwrap();
-                let (wanted, _) = to.galerkin(&a, &stencil).unwrap();
-                let found = coarse.to_csr().unwrap();
-                for row in 0..wanted.nrows() {
-                    for (&col, &v) in wanted.row(row).0.iter().zip(wanted.row(row).1) {
-                        let held = found.get(row, col as usize).unwrap_or(0.0);
-                        if col as usize >= row {
-                            assert_eq!(held.to_bits(), v.to_bits(), "{spec} {halved:?}: ({row}, {col})");
-                        }
-                        let mirrored = found.get(col as usize, row).unwrap_or(0.0);
-                        assert_eq!(held.to_bits(), mirrored.to_bits(), "{spec} {halved:?}: ({row}, {col})");
-                    }
-                }
-                let next = of.coarser(&to);
-                assert_eq!((coarse.offsets(), next.points()), (&next.offsets()[..], wanted.nrows()));
-            }
-        }
-    }
-
-    #[test]
-    fn transfers_are_products_with_the_interpolation() {
-        for spec in CASES {
-            let a = generate::csr::<f64>(spec).unwrap();
-            let size = Stencil::of(&Grid::detect(&a).unwrap()).size();
-            for halved in [[true; 3], [false, true, true], [true, false, false]] {
-                let to = Coarsening::new(size, halved, 1);
-                let p = to.interpolation::<f64>().unwrap();
-                // Small integers, so that no sum rounds.
-                let e: Vec<f64> = (0..p.ncols()).map(|i| (i * 37 % 101) as f64).collect();
-                let r: Vec<f64> = (0..p.nrows()).map(|i| (i * 53 % 89) as f64 - 40.0).collect();
-                let times = |m: &Csr<f64>, v: &[f64]| -> Vec<f64> {
-                    let row = |i: usize| m.row(i).0.iter().zip(m.row(i).1).map(|(&j, w)| w * v[j as usize]).sum();
-                    (0..m.nrows()).map(row).collect()
-                };
-                let work = &mut Default::default();
-                let mut x = r.clone();
-                for (line, x) in x.chunks_mut(size[0]).enumerate() {
-                    to.prolong_line(&e, [line % size[1], line / size[1]], work, x);
-                }
-                let wanted: Vec<f64> = times(&p, &e).iter().zip(&r).map(|(sum, old)| old + sum).collect();
-                assert_eq!(x, wanted, "{spec} {halved:?}");
-                let [cx, cy, _] = to.coarse();
-                let mut s = vec![f64::NAN; p.ncols()];
-                for (line, s) in s.chunks_mut(cx).enumerate() {
-                    to.restrict_line(&r, [line % cy, line / cy], work, s);
-                }
-                assert_eq!(s, times(&p.transpose(), &r), "{spec} {halved:?}");
-            }
-        }
-    }
-
-    #[test]
-    fn rows_and_moments_are_those_of_the_matrix() {
-        for spec in CASES {
-            let a = uneven(spec);
-            let stencil = Stencil::of(&Grid::detect(&a).unwrap());
-            let (of, dia) = (Neighbours::of(&stencil).expect(spec), Dia::from_csr(&a).unwrap());
-            let rows = of.rows(dia.offsets(), Diagonals::Own(dia.values()), 1).unwrap();
-            for (row, places) in rows.chunks(NEIGHBOURS).enumerate() {
-                let inside = places.iter().enumerate().filter_map(|(at, &v)| Some((of.column(row, at)?, v)));
-                let found: Vec<(usize, f64)> = inside.filter(|entry| entry.1 != 0.0).collect();
-                let wanted = a.row(row).0.iter().map(|&j| j as usize).zip(a.row(row).1.iter().copied());
-                assert_eq!(found, wanted.collect::<Vec<_>>(), "{spec} row {row}");
-            }
-            let (found, wanted) = (Neighbours::moments(&rows), stencil.moments(&a, usize::MAX).unwrap());
-            for (found, wanted) in found.second.iter().flatten().zip(wanted.second.iter().flatten()) {
-                assert!((found - wanted).abs() <= 1e-9 * wanted.abs().max(1.0), "{spec}: {found} {wanted}");
-            }
-        }
-    }
-
-    #[test]
-    fn offsets_tell_the_grid() {
-        for spec in [
-            "poisson3d:9x8x7",
-            "d3n27:7x6x5",
-            "d3n27:12x3x8",
-            "poisson2d:33x17",
-            "poisson2d9:16x21",
-            "poisson1d:40",
-            "poisson3d:16",
-        ] {
-            let a = generate::csr::<f64>(spec).unwrap();
-            let wanted = Neighbours::of(&Stencil::of(&Grid::detect(&a).unwrap())).unwrap();
-            let dia = Dia::from_csr(&a).unwrap();
-            let found = Neighbours::candidates(a.nrows(), dia.offsets());
-            let held = |of: &Neighbours| {
-                let mut inverse = vec![0.0; a.nrows()];
-                of.spectrum(dia.offsets(), Diagonals::Own(dia.values()), &mut inverse).unwrap().2
-            };
-            assert_eq!(found.iter().find(|of| held(of) == dia.nnz() as u64), Some(&wanted), "{spec}");
-        }
-        assert!(Neighbours::candidates(100, &[-37, -10, -1, 0, 1, 10, 37]).is_empty());
-        assert!(Neighbours::candidates(0, &[]).is_empty() && Neighbours::candidates(7, &[]).is_empty());
-    }
-
-    #[test]
-    fn other_stencils_are_left_alone() {
-        let of = |spec: &str| {
-            let a = generate::csr::<f64>(spec).unwrap();
-            Neighbours::of(&Stencil::of(&Grid::detect(&a).unwrap()))
-        };
-        assert!(of("elasticity2d:8").is_none() && of("d3n13:8").is_none());
-        assert_eq!(of("poisson3d:5x4x3").unwrap().entries(), generate::csr::<f64>("poisson3d:5x4x3").unwrap().nnz());
-    }
-}
+mod tests;

@@ -1,0 +1,147 @@
+//! Neighbours against products with matrices.
+
+use super::*;
+use crate::{Csr, Format, Grid, generate};
+
+/// Values that round in every sum, symmetric and diagonally dominant.
+fn uneven(spec: &str) -> Csr<f64> {
+    generate::csr::<f64>(spec).unwrap().map_entries(|i, j, v| {
+        let (low, high) = (i.min(j), i.max(j));
+        v * (1.0 + ((low * 7919 + high * 104_729) % 1013) as f64 / 3000.0)
+    })
+}
+
+const CASES: [&str; 9] = [
+    "poisson3d:9x8x7",
+    "d3n27:7x6x5",
+    "d3n27:12x3x8",
+    "poisson2d:33x17",
+    "poisson2d9:16x21",
+    "poisson1d:40",
+    "d3n27:9x2x4",
+    "poisson3d:9x4x2",
+    "d3n27:5000x2x4",
+];
+
+#[test]
+fn the_upper_half_has_the_bits_of_the_rows() {
+    for spec in CASES {
+        for halved in [[true; 3], [true, false, true], [false, true, false], [false, false, true], [true, false, false]]
+        {
+            let a = uneven(spec);
+            let stencil = Stencil::of(&Grid::detect(&a).unwrap());
+            let of = Neighbours::of(&stencil).expect(spec);
+            let to = Coarsening::new(stencil.size(), halved, 1);
+            let dia = Dia::from_csr(&a).unwrap();
+            let coarse = of.galerkin(dia.offsets(), Diagonals::Own(dia.values()), &to).unwrap();
+            let (wanted, _) = to.galerkin(&a, &stencil).unwrap();
+            let found = coarse.to_csr().unwrap();
+            for row in 0..wanted.nrows() {
+                for (&col, &v) in wanted.row(row).0.iter().zip(wanted.row(row).1) {
+                    let held = found.get(row, col as usize).unwrap_or(0.0);
+                    if col as usize >= row {
+                        assert_eq!(held.to_bits(), v.to_bits(), "{spec} {halved:?}: ({row}, {col})");
+                    }
+                    let mirrored = found.get(col as usize, row).unwrap_or(0.0);
+                    assert_eq!(held.to_bits(), mirrored.to_bits(), "{spec} {halved:?}: ({row}, {col})");
+                }
+            }
+            let next = of.coarser(&to);
+            assert_eq!((coarse.offsets(), next.points()), (&next.offsets()[..], wanted.nrows()));
+        }
+    }
+}
+
+#[test]
+fn transfers_are_products_with_the_interpolation() {
+    for spec in CASES {
+        let a = generate::csr::<f64>(spec).unwrap();
+        let size = Stencil::of(&Grid::detect(&a).unwrap()).size();
+        for halved in [[true; 3], [false, true, true], [true, false, false]] {
+            let to = Coarsening::new(size, halved, 1);
+            let p = to.interpolation::<f64>().unwrap();
+            // Small integers, so that no sum rounds.
+            let e: Vec<f64> = (0..p.ncols()).map(|i| (i * 37 % 101) as f64).collect();
+            let r: Vec<f64> = (0..p.nrows()).map(|i| (i * 53 % 89) as f64 - 40.0).collect();
+            let times = |m: &Csr<f64>, v: &[f64]| -> Vec<f64> {
+                let row = |i: usize| m.row(i).0.iter().zip(m.row(i).1).map(|(&j, w)| w * v[j as usize]).sum();
+                (0..m.nrows()).map(row).collect()
+            };
+            let work = &mut Default::default();
+            let mut x = r.clone();
+            for (line, x) in x.chunks_mut(size[0]).enumerate() {
+                to.prolong_line(&e, [line % size[1], line / size[1]], work, x);
+            }
+            let wanted: Vec<f64> = times(&p, &e).iter().zip(&r).map(|(sum, old)| old + sum).collect();
+            assert_eq!(x, wanted, "{spec} {halved:?}");
+            let [cx, cy, _] = to.coarse();
+            let mut s = vec![f64::NAN; p.ncols()];
+            for (line, s) in s.chunks_mut(cx).enumerate() {
+                to.restrict_line(&r, [line % cy, line / cy], work, s);
+            }
+            assert_eq!(s, times(&p.transpose(), &r), "{spec} {halved:?}");
+        }
+    }
+}
+
+#[test]
+fn rows_and_moments_are_those_of_the_matrix() {
+    for spec in CASES {
+        let a = uneven(spec);
+        let stencil = Stencil::of(&Grid::detect(&a).unwrap());
+        let (of, dia) = (Neighbours::of(&stencil).expect(spec), Dia::from_csr(&a).unwrap());
+        let rows = of.rows(dia.offsets(), Diagonals::Own(dia.values()), 1).unwrap();
+        for (row, places) in rows.chunks(NEIGHBOURS).enumerate() {
+            let inside = places.iter().enumerate().filter_map(|(at, &v)| Some((of.column(row, at)?, v)));
+            let found: Vec<(usize, f64)> = inside.filter(|entry| entry.1 != 0.0).collect();
+            let wanted = a.row(row).0.iter().map(|&j| j as usize).zip(a.row(row).1.iter().copied());
+            assert_eq!(found, wanted.collect::<Vec<_>>(), "{spec} row {row}");
+            for at in 0..NEIGHBOURS {
+                let back = of.column(row, at).and_then(|column| of.place(row, column));
+                let is_held = of.places().iter().any(|place| number(place.d) == at);
+                assert_eq!(back, of.column(row, at).filter(|_| is_held).map(|_| at), "{spec} row {row}");
+            }
+        }
+        assert_eq!(of.matrix(&rows).unwrap(), dia, "{spec}");
+        assert_eq!(of.place(0, a.nrows()), None);
+        let (found, wanted) = (Neighbours::moments(&rows), stencil.moments(&a, usize::MAX).unwrap());
+        for (found, wanted) in found.second.iter().flatten().zip(wanted.second.iter().flatten()) {
+            assert!((found - wanted).abs() <= 1e-9 * wanted.abs().max(1.0), "{spec}: {found} {wanted}");
+        }
+    }
+}
+
+#[test]
+fn offsets_tell_the_grid() {
+    for spec in [
+        "poisson3d:9x8x7",
+        "d3n27:7x6x5",
+        "d3n27:12x3x8",
+        "poisson2d:33x17",
+        "poisson2d9:16x21",
+        "poisson1d:40",
+        "poisson3d:16",
+    ] {
+        let a = generate::csr::<f64>(spec).unwrap();
+        let wanted = Neighbours::of(&Stencil::of(&Grid::detect(&a).unwrap())).unwrap();
+        let dia = Dia::from_csr(&a).unwrap();
+        let found = Neighbours::candidates(a.nrows(), dia.offsets());
+        let held = |of: &Neighbours| {
+            let mut inverse = vec![0.0; a.nrows()];
+            of.spectrum(dia.offsets(), Diagonals::Own(dia.values()), &mut inverse).unwrap().2
+        };
+        assert_eq!(found.iter().find(|of| held(of) == dia.nnz() as u64), Some(&wanted), "{spec}");
+    }
+    assert!(Neighbours::candidates(100, &[-37, -10, -1, 0, 1, 10, 37]).is_empty());
+    assert!(Neighbours::candidates(0, &[]).is_empty() && Neighbours::candidates(7, &[]).is_empty());
+}
+
+#[test]
+fn other_stencils_are_left_alone() {
+    let of = |spec: &str| {
+        let a = generate::csr::<f64>(spec).unwrap();
+        Neighbours::of(&Stencil::of(&Grid::detect(&a).unwrap()))
+    };
+    assert!(of("elasticity2d:8").is_none() && of("d3n13:8").is_none());
+    assert_eq!(of("poisson3d:5x4x3").unwrap().entries(), generate::csr::<f64>("poisson3d:5x4x3").unwrap().nnz());
+}
