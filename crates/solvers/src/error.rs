@@ -247,6 +247,14 @@ pub(crate) const FIT_WORKSPACE: &str = "make the workspace for as many unknowns 
 pub(crate) const SAME_SIZE: &str = "new values need a matrix of the old size, so make a new preconditioner";
 
 impl Error {
+    /// The error of a hierarchy whose first grid is the `grids`-th of a larger one: it counts grids from that one's.
+    pub fn below(self, grids: usize) -> Self {
+        match self {
+            Error::NotPositive { method, grid, row } => Error::NotPositive { method, grid: grids + grid, row },
+            other => other,
+        }
+    }
+
     /// An operand with the wrong number of elements.
     pub(crate) fn elements(
         solver: &'static str,

@@ -50,10 +50,7 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> Bottom<T, B> {
             let a = Mat::load(device, Arc::new(a))?;
             Amg::of(device, &a, &options, Some(&near_null), &mut unobserved)
         };
-        let cycle = be.together(made().map_err(|error| match error {
-            Error::NotPositive { method, grid: below, row } => Error::NotPositive { method, grid: grid + below, row },
-            other => other,
-        }))?;
+        let cycle = be.together(made().map_err(|error: Error| error.below(grid)))?;
         let all: Vec<u64> = (0..n as u64).collect();
         let exchange = be.told(Exchange::new(device, team, &level.partition, &all))?;
         let zeros = || Backend::<T>::zeros(device, n);

@@ -9,7 +9,7 @@
 //! Chebyshev smoothers and one-sided V-cycles.
 
 /// The largest degree that the weights are tabulated for.
-pub(crate) const DEGREES: usize = 4;
+pub const DEGREES: usize = 4;
 
 /// beta_1, beta_2, ... of each degree (Lottes, table 1).
 const WEIGHTS: [&[f64]; DEGREES] = [

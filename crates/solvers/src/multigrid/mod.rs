@@ -27,6 +27,7 @@
 //! trick).
 
 mod expected;
+pub mod grid;
 mod hierarchy;
 mod options;
 mod smoother;
@@ -42,10 +43,11 @@ use spandrel_sptrsv::Plan;
 use spandrel_sptrsv::triangle::divisors;
 
 pub use expected::{Expected, NotExpected, smooths_by_polynomials};
+pub use grid::StencilBackend;
 pub use hierarchy::{Hierarchy, LEAST};
 pub use options::{MgOptions, MgSmoother};
 pub use smoother::{Halves, Planned, Smoother};
-pub use stencil::{StencilBackend, StencilMultigrid};
+pub use stencil::StencilMultigrid;
 
 use self::hierarchy::Recognised;
 use crate::Result;

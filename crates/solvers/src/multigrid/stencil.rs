@@ -26,40 +26,25 @@
 
 use std::fmt;
 
-use spandrel_backend::{
-    Backend, Coeff, Convert, Gate, IntoArc, Mat, Operator, Order, Preconditioner, Relax, Spectrum, Spmv, Stencils,
-};
+use spandrel_backend::{Backend, Coeff, Gate, IntoArc, Mat, Order, Preconditioner, Spmv};
 use spandrel_formats::{Coarsening, Csr, Dense, Dia, NEIGHBOURS, Neighbours, Real};
 
 use super::MgOptions;
-use super::hierarchy::strong;
+use super::grid::{
+    MOST_INVERTED, StencilBackend, StencilGrid, StencilWork, VectorOf, check, halved, looked_at, no_stencil,
+    sampled_every, unfit_row,
+};
 use crate::amg::coarsest::{Indefinite, inverse};
-use crate::amg::polynomial::{DEGREES, Step, steps};
 use crate::phase::{Phase, SetupWatcher, unobserved};
 use crate::pool::Pool;
 use crate::{Error, Result};
 
-/// A grid of at most this many rows is the coarsest and is solved with its inverse, and the most rows that a coarsest
-/// grid may have for one.
-const COARSEST: [usize; 2] = [300, 2000];
-/// About this many rows are looked at to decide which axes are halved.
-const SAMPLES: usize = 1 << 12;
-
-/// What the cycle needs from a device.
-pub trait StencilBackend<T: Real>:
-    Spmv<Csr<T>> + Spmv<Dia<T>> + Spmv<Dense<T>> + Convert<Csr<T>, Dia<T>> + Stencils<T>
-{
-}
-impl<T: Real, B> StencilBackend<T> for B where
-    B: Spmv<Csr<T>> + Spmv<Dia<T>> + Spmv<Dense<T>> + Convert<Csr<T>, Dia<T>> + Stencils<T>
-{
-}
-
-type VectorOf<T, B> = <B as Backend<T>>::Vector;
+/// A grid of at most this many rows is the coarsest and is solved with its inverse.
+const COARSEST: usize = 300;
 
 /// The V-cycle as M^-1. See the module's head.
 pub struct StencilMultigrid<T: Real, B: StencilBackend<T>> {
-    grids: Vec<Grid<T, B>>,
+    grids: Vec<Level<T, B>>,
     degree: usize,
     /// The inverse of the coarsest operator, if it was made.
     coarsest: Option<Mat<B, Dense<T>>>,
@@ -70,21 +55,15 @@ pub struct StencilMultigrid<T: Real, B: StencilBackend<T>> {
 }
 
 /// A grid on the device.
-struct Grid<T: Real, B: StencilBackend<T>> {
-    of: Neighbours,
-    a: Mat<B, Dia<T>>,
-    /// 1 / d.
-    inverse: VectorOf<T, B>,
-    bound: f64,
+struct Level<T: Real, B: StencilBackend<T>> {
+    grid: StencilGrid<T, B>,
     /// The way to the next grid; `None` on the coarsest.
     to: Option<Coarsening>,
 }
 
 /// The vectors of a grid.
 struct Work<V> {
-    /// The residual, and the step of the smoother.
-    left: V,
-    step: V,
+    here: StencilWork<V>,
     /// The right-hand side and x of the next grid.
     next: Option<(V, V)>,
 }
@@ -92,12 +71,12 @@ struct Work<V> {
 impl<V> Work<V> {
     fn new<T: Real, B: StencilBackend<T> + Backend<T, Vector = V>>(
         be: &B,
-        grids: &[Grid<T, B>],
+        grids: &[Level<T, B>],
     ) -> spandrel_backend::Result<Vec<Self>> {
-        let of = |grid: &Grid<T, B>| {
-            let (n, coarse) = (grid.of.points(), grid.to.map(|to| to.coarse().iter().product()));
+        let of = |level: &Level<T, B>| {
+            let coarse = level.to.map(|to| to.coarse().iter().product());
             let next = coarse.map(|n| Ok::<_, spandrel_backend::Error>((be.zeros(n)?, be.zeros(n)?))).transpose()?;
-            Ok(Self { left: be.zeros(n)?, step: be.zeros(n)?, next })
+            Ok(Self { here: StencilWork::new(be, &level.grid)?, next })
         };
         grids.iter().map(of).collect()
     }
@@ -155,18 +134,37 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
         degree: usize,
         watcher: SetupWatcher<'_>,
     ) -> Result<Self> {
-        if !(1..=DEGREES).contains(&degree) {
-            let range = "mg smooths with a polynomial of degree 1 to 4";
-            return Err(Error::Parameter { name: "degree", value: degree as f64, range });
-        }
-        if levels == Some(0) {
-            return Err(Error::Parameter { name: "levels", value: 0.0, range: "mg has at least one grid" });
-        }
+        check(levels, degree)?;
         if a.nrows() != a.ncols() {
             return Err(Error::NotSquare { solver: "mg", nrows: a.nrows(), ncols: a.ncols() });
         }
-        let (grids, coarsest) = hierarchy(be, a, levels.unwrap_or(usize::MAX), watcher)?;
-        let (work, sizes) = (Pool::new(Work::new(be, &grids)?), grids.iter().map(|grid| grid.of.size()).collect());
+        let made = hierarchy(be, a, levels, watcher)?;
+        Self::with(be, made, levels, degree)
+    }
+
+    /// Sets up the cycle for an operator that is itself a coarse one of another hierarchy, with at most `levels` grids.
+    /// `None` if the operator has a row that is unfit for the smoother. Blocks.
+    ///
+    /// # Errors
+    /// As [`StencilMultigrid::of`].
+    pub fn below(
+        be: &B,
+        of: Neighbours,
+        a: Mat<B, Dia<T>>,
+        levels: Option<usize>,
+        degree: usize,
+    ) -> Result<Option<Self>> {
+        check(levels, degree)?;
+        let (grid, spectrum) = StencilGrid::new(be, of, a)?;
+        if spectrum.unfit.is_some() {
+            return Ok(None);
+        }
+        let made = coarsened(be, grid, levels, &mut unobserved)?;
+        Self::with(be, made, levels, degree).map(Some)
+    }
+
+    fn with(be: &B, (grids, coarsest): Hierarchy<T, B>, levels: Option<usize>, degree: usize) -> Result<Self> {
+        let (work, sizes) = (Pool::new(Work::new(be, &grids)?), sizes(&grids));
         Ok(Self { grids, degree, coarsest, work, sizes, levels })
     }
 
@@ -177,12 +175,12 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
     /// As [`StencilMultigrid::of`], and [`Error::Size`] for a matrix of another size. If the matrix is refused, nothing
     /// has changed.
     pub fn update_from(&mut self, be: &B, a: &Mat<B, Csr<T>>) -> Result<()> {
-        let n = self.grids[0].of.points();
+        let n = self.grids[0].grid.points();
         if a.nrows() != n {
             return Err(Error::rows("mg", "the matrix", a.nrows(), n, crate::error::SAME_SIZE));
         }
-        let (grids, coarsest) = hierarchy(be, a, self.levels.unwrap_or(usize::MAX), &mut unobserved)?;
-        let sizes: Vec<_> = grids.iter().map(|grid| grid.of.size()).collect();
+        let (grids, coarsest) = hierarchy(be, a, self.levels, &mut unobserved)?;
+        let sizes = sizes(&grids);
         if sizes != self.sizes {
             self.work = Pool::new(Work::new(be, &grids)?);
         }
@@ -196,29 +194,29 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
     }
     /// Entries of everything that a cycle reads.
     pub fn nnz(&self) -> usize {
-        self.grids.iter().map(|grid| grid.a.nnz()).sum::<usize>() + self.coarsest.as_ref().map_or(0, Mat::nnz)
+        self.grids.iter().map(|level| level.grid.a().nnz()).sum::<usize>() + self.coarsest.as_ref().map_or(0, Mat::nnz)
     }
     /// Entries of all operators per entry of the finest.
     pub fn operator_complexity(&self) -> f64 {
-        let all: usize = self.grids.iter().map(|grid| grid.a.nnz()).sum();
-        all as f64 / self.grids[0].a.nnz().max(1) as f64
+        let all: usize = self.grids.iter().map(|level| level.grid.a().nnz()).sum();
+        all as f64 / self.grids[0].grid.a().nnz().max(1) as f64
     }
     /// Bytes of the matrices on the device.
     pub fn storage(&self) -> u64 {
-        self.grids.iter().map(|grid| grid.a.storage() + (T::BYTES * grid.of.points()) as u64).sum::<u64>()
+        self.grids.iter().map(|level| level.grid.storage()).sum::<u64>()
             + self.coarsest.as_ref().map_or(0, Mat::storage)
     }
     /// Compulsory bytes of one cycle: each product by its model, and each vector between operations read and written
     /// once.
     pub fn bytes(&self) -> u64 {
         let degree = self.degree as u64;
-        let grid = |grid: &Grid<T, B>| match grid.to {
+        let grid = |Level { grid, to }: &Level<T, B>| match to {
             None => 0,
             Some(to) => {
-                let [fine, coarse] = [grid.of.points(), to.coarse().iter().product()].map(|n| (n * T::BYTES) as u64);
+                let [fine, coarse] = [grid.points(), to.coarse().iter().product()].map(|n| (n * T::BYTES) as u64);
                 // Two smoothings of `degree` steps with six passes each, of which the first reads neither z nor x; a
                 // copy of the right-hand side for each residual; the moves between the grids.
-                2 * degree * grid.a.spmv_bytes() + (12 * degree - 3 + 2 * 2 + 3) * fine + 2 * coarse
+                2 * degree * grid.a().spmv_bytes() + (12 * degree - 3 + 2 * 2 + 3) * fine + 2 * coarse
             }
         };
         self.coarsest.as_ref().map_or(0, Mat::spmv_bytes) + self.grids.iter().map(grid).sum::<u64>()
@@ -229,69 +227,27 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
     }
 
     /// x <- one cycle applied to s, on the first of these grids. `work` has the vectors of each.
-    #[rustfmt::skip] // the right margin holds the formulas
     fn cycle(
         &self,
         be: &B,
         gate: Gate<'_, B>,
-        grids: &[Grid<T, B>],
+        grids: &[Level<T, B>],
         work: &mut [Work<VectorOf<T, B>>],
         s: &VectorOf<T, B>,
         x: &mut VectorOf<T, B>,
     ) -> spandrel_backend::Result<()> {
-        let ([grid, coarser @ ..], [Work { left, step, next }, below @ ..]) = (grids, work) else { return Ok(()) };
-        let mut smoother = Smoother { be, gate, grid, s, left, step };
-        let (Some(to), Some((of_next, coarse))) = (&grid.to, next) else {
+        let ([Level { grid, to }, coarser @ ..], [Work { here, next }, below @ ..]) = (grids, work) else {
+            return Ok(());
+        };
+        let (Some(to), Some((of_next, coarse))) = (to, next) else {
             return match &self.coarsest {
                 Some(inverse) => inverse.spmv(be, gate, Coeff::one(), s, Coeff::zero(), x),
-                // Too large for an inverse, as a grid is that couples along one axis only.
-                None => smoother.smooth(DEGREES, false, x),
+                None => grid.alone(be, gate, s, here, x),
             };
         };
-        smoother.smooth(self.degree, false, x)?;
-        smoother.residual(x)?;                                                              // t = s - A x
-        be.restrict(gate, to, smoother.left, of_next)?;                                     // s_c = P^T t
+        grid.down(be, gate, (self.degree, to), s, here, x, of_next)?;
         self.cycle(be, gate, coarser, below, of_next, coarse)?;
-        be.prolong(gate, to, coarse, x)?;                                                   // x = x + P x_c
-        smoother.smooth(self.degree, true, x)
-    }
-}
-
-/// What the smoother of a grid works with.
-struct Smoother<'a, T: Real, B: StencilBackend<T>> {
-    be: &'a B,
-    gate: Gate<'a, B>,
-    grid: &'a Grid<T, B>,
-    s: &'a VectorOf<T, B>,
-    left: &'a mut VectorOf<T, B>,
-    step: &'a mut VectorOf<T, B>,
-}
-
-impl<T: Real, B: StencilBackend<T>> Smoother<'_, T, B> {
-    /// left <- s - A x.
-    fn residual(&mut self, x: &VectorOf<T, B>) -> spandrel_backend::Result<()> {
-        self.grid.a.residual(self.be, self.gate, self.s, x, self.left)
-    }
-
-    /// Takes the steps of a polynomial, from the x that is given or (`is_given` is false) from 0.
-    fn smooth(&mut self, degree: usize, is_given: bool, x: &mut VectorOf<T, B>) -> spandrel_backend::Result<()> {
-        let (be, gate, Grid { a, inverse, bound, .. }) = (self.be, self.gate, self.grid);
-        let minus = || Coeff::host(-T::one());
-        if is_given {
-            self.residual(x)?;
-        }
-        for (k, Step { kept, taken, weight }) in steps(degree, *bound).enumerate() {
-            if k > 1 || (k > 0 && is_given) {
-                a.spmv(be, gate, minus(), self.step, Coeff::one(), self.left)?;
-            } else if k > 0 {
-                a.residual(be, gate, self.s, self.step, self.left)?;
-            }
-            let [kept, taken, weight] = [kept, taken, weight].map(T::from_f64);
-            let relax = Relax { kept: (k > 0).then_some(kept), taken, weight, adds: k > 0 || is_given };
-            let left = if k == 0 && !is_given { self.s } else { &*self.left };
-            be.relax(gate, relax, inverse, left, self.step, x)?;
-        }
-        Ok(())
+        grid.up(be, gate, (self.degree, to), coarse, s, here, x)
     }
 }
 
@@ -300,7 +256,7 @@ impl<T: Real, B: StencilBackend<T>> Smoother<'_, T, B> {
 // neither replaced nor lent out while it is borrowed.
 unsafe impl<T: Real, B: StencilBackend<T>> Preconditioner<T, B> for StencilMultigrid<T, B> {
     fn len(&self) -> Option<usize> {
-        Some(self.grids[0].of.points())
+        Some(self.grids[0].grid.points())
     }
     fn apply(
         &self,
@@ -315,42 +271,51 @@ unsafe impl<T: Real, B: StencilBackend<T>> Preconditioner<T, B> for StencilMulti
 }
 
 /// The grids, finest first, and the inverse of the coarsest operator.
-type Hierarchy<T, B> = (Vec<Grid<T, B>>, Option<Mat<B, Dense<T>>>);
+type Hierarchy<T, B> = (Vec<Level<T, B>>, Option<Mat<B, Dense<T>>>);
+
+fn sizes<T: Real, B: StencilBackend<T>>(grids: &[Level<T, B>]) -> Vec<[usize; 3]> {
+    grids.iter().map(|level| level.grid.of().size()).collect()
+}
 
 fn hierarchy<T: Real, B: StencilBackend<T>>(
     be: &B,
     a: &Mat<B, Csr<T>>,
-    levels: usize,
+    levels: Option<usize>,
     watcher: SetupWatcher<'_>,
 ) -> Result<Hierarchy<T, B>> {
     let diagonals = a.convert::<Dia<T>>(be).map_err(|error| match error {
         // Too many diagonals.
-        spandrel_backend::Error::Format(_) => unsuitable(),
+        spandrel_backend::Error::Format(_) => no_stencil(),
         other => other.into(),
     })?;
-    let mut grids = vec![finest(be, diagonals)?];
+    coarsened(be, finest(be, diagonals)?, levels, watcher)
+}
+
+/// The grids below a finest one.
+fn coarsened<T: Real, B: StencilBackend<T>>(
+    be: &B,
+    finest: StencilGrid<T, B>,
+    levels: Option<usize>,
+    watcher: SetupWatcher<'_>,
+) -> Result<Hierarchy<T, B>> {
+    let mut grids = vec![Level { grid: finest, to: None }];
     loop {
         let count = grids.len();
-        let Some(fine) = grids.last_mut() else { break };
-        if count >= levels || fine.of.points() <= COARSEST[0] {
+        let Some(Level { grid: fine, to: way }) = grids.last_mut() else { break };
+        if levels.is_some_and(|most| count >= most) || fine.points() <= COARSEST {
             break;
         }
-        // An odd step, so that rows of every place in a line of 2^k points occur.
-        let rows = fine.a.stencil_rows(be, &fine.of, (fine.of.points() / SAMPLES) | 1)?;
-        let second = Neighbours::moments(&rows).second;
-        let halved = strong(fine.of.size(), [second[0][0], second[1][1], second[2][2]]);
-        if halved == [false; 3] {
-            break;
-        }
+        let rows = fine.a().stencil_rows(be, fine.of(), sampled_every(fine.points()))?;
+        let Some(halved) = halved(fine.of().size(), &rows) else { break };
         Phase::Coarsening { grid: count }.begin(watcher)?;
-        let to = Coarsening::new(fine.of.size(), halved, 1);
-        let (coarse, of) = (fine.a.coarser_stencil(be, &fine.of, &to)?, fine.of.coarser(&to));
-        let (inverse, spectrum) = looked_at(be, &coarse, &of)?;
+        let to = Coarsening::new(fine.of().size(), halved, 1);
+        let coarse = fine.a().coarser_stencil(be, fine.of(), &to)?;
+        let (grid, spectrum) = StencilGrid::new(be, fine.of().coarser(&to), coarse)?;
         if spectrum.unfit.is_some() {
             break;
         }
-        fine.to = Some(to);
-        grids.push(Grid { of, a: coarse, inverse, bound: spectrum.bound, to: None });
+        *way = Some(to);
+        grids.push(Level { grid, to: None });
     }
     Phase::Loading.begin(watcher)?;
     let coarsest = inverse_of_last(be, &grids)?;
@@ -358,59 +323,28 @@ fn hierarchy<T: Real, B: StencilBackend<T>>(
 }
 
 /// The grid that holds all entries of the matrix.
-fn finest<T: Real, B: StencilBackend<T>>(be: &B, a: Mat<B, Dia<T>>) -> Result<Grid<T, B>> {
+fn finest<T: Real, B: StencilBackend<T>>(be: &B, a: Mat<B, Dia<T>>) -> Result<StencilGrid<T, B>> {
     for of in a.stencils(be) {
         let (inverse, spectrum) = match looked_at(be, &a, &of) {
-            Err(Error::Backend(spandrel_backend::Error::Unsupported { .. })) => break,
+            Err(spandrel_backend::Error::Unsupported { .. }) => break,
             seen => seen?,
         };
         if spectrum.entries != a.nnz() as u64 {
             continue;
         }
         let Some(row) = spectrum.unfit else {
-            return Ok(Grid { of, a, inverse, bound: spectrum.bound, to: None });
+            return Ok(StencilGrid { of, a, inverse, bound: spectrum.bound });
         };
         let places = a.stencil_rows(be, &of, 1)?;
-        let places = &places[row * NEIGHBOURS..(row + 1) * NEIGHBOURS];
-        let diagonal = places[NEIGHBOURS / 2];
-        let found = match diagonal {
-            d if d.is_nan() => "NaN",
-            d if d.is_infinite() => "infinite",
-            d if d.is_zero() => "zero",
-            d if d < T::zero() => "negative",
-            _ => match places.iter().position(|v| !v.is_finite()) {
-                Some(at) => {
-                    let (column, found) =
-                        (of.column(row, at).unwrap_or(row), if places[at].is_nan() { "NaN" } else { "infinite" });
-                    return Err(Error::NotFinite { row, column, found });
-                }
-                None => "too small for its inverse",
-            },
-        };
-        return Err(Error::Diagonal { row, found });
+        return Err(unfit_row(&of, row, &places[row * NEIGHBOURS..(row + 1) * NEIGHBOURS]));
     }
-    Err(unsuitable())
-}
-
-fn unsuitable() -> Error {
-    let why = "the Chebyshev smoother of mg needs a matrix that equals its transpose and is a stencil of nearest neighbours on a grid with one unknown \
-               per point; use mg=gauss-seidel, or amg";
-    Error::Unsupported { why: why.to_string() }
-}
-
-fn looked_at<T: Real, B: StencilBackend<T>>(
-    be: &B,
-    a: &Mat<B, Dia<T>>,
-    of: &Neighbours,
-) -> Result<(VectorOf<T, B>, Spectrum)> {
-    let mut inverse = be.zeros(of.points())?;
-    let spectrum = a.stencil_spectrum(be, of, &mut inverse)?;
-    Ok((inverse, spectrum))
+    Err(no_stencil())
 }
 
 /// The inverse of the coarsest operator; `None` if it is too large.
-fn inverse_of_last<T: Real, B: StencilBackend<T>>(be: &B, grids: &[Grid<T, B>]) -> Result<Option<Mat<B, Dense<T>>>> {
-    let Some(Grid { of, a, .. }) = grids.last().filter(|grid| grid.of.points() <= COARSEST[1]) else { return Ok(None) };
+fn inverse_of_last<T: Real, B: StencilBackend<T>>(be: &B, grids: &[Level<T, B>]) -> Result<Option<Mat<B, Dense<T>>>> {
+    let last = grids.last().map(|level| &level.grid).filter(|grid| grid.points() <= MOST_INVERTED);
+    let Some(StencilGrid { of, a, .. }) = last else { return Ok(None) };
     let (n, rows) = (of.points(), a.stencil_rows(be, of, 1)?);
     let mut dense = vec![0.0; n * n];
     for (row, places) in rows.chunks_exact(NEIGHBOURS).enumerate() {
