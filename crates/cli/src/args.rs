@@ -147,7 +147,7 @@ pub(crate) struct SolveArgs {
     /// ilu0-jacobi=K and ic0-jacobi=K replace each triangular solve by K Jacobi sweeps, ilu0-isai and ic0-isai by a
     /// sparse approximate inverse. They differ from ilu0 and ic0 and take more iterations.
     ///
-    /// On several ranks (--ranks) auto takes jacobi. Only none, jacobi, chebyshev=K and amg are the same
+    /// On several ranks (--ranks) auto takes jacobi. Only none, jacobi, chebyshev=K, mg=chebyshev and amg are the same
     /// there.
     /// blockwise=NAME gives each rank the preconditioner NAME of its own rows, and schwarz=NAME,overlap=K also K layers
     /// of neighbouring rows. These two depend on the number of ranks, and so do the iterations and x.

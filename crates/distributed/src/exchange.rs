@@ -50,6 +50,18 @@ fn numbers(bytes: &[u8]) -> Vec<Ordinal> {
 impl<T: Real, B: Entries<T>> Exchange<T, B> {
     /// Tells every rank which of its entries are needed here. `needed` ascends strictly. Waits for the other ranks.
     pub(crate) fn new<C: Communicator>(be: &B, team: &Team<C>, partition: &Partition, needed: &[u64]) -> Result<Self> {
+        Self::from_range(be, team, partition, partition.rows(team.rank()), needed)
+    }
+
+    /// As [`Exchange::new`], for a vector that holds the entries `held` of the whole one: own entries, and others that
+    /// are not sent.
+    pub(crate) fn from_range<C: Communicator>(
+        be: &B,
+        team: &Team<C>,
+        partition: &Partition,
+        held: Range<u64>,
+        needed: &[u64],
+    ) -> Result<Self> {
         let me = partition.rows(team.rank());
         let own = needed.partition_point(|&at| at < me.start)..needed.partition_point(|&at| at < me.end);
         let mut wanted: Vec<Vec<Ordinal>> = vec![Vec::new(); partition.size()];
@@ -63,20 +75,23 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
             }
         }
         let asked = team.all_to_all(wanted.iter().map(|wanted| bytes(wanted)).collect())?;
+        let first = (me.start - held.start) as Ordinal;
+        let places = |asked: &[u8]| -> Vec<Ordinal> { numbers(asked).into_iter().map(|entry| first + entry).collect() };
         let asked: Vec<(usize, Vec<Ordinal>)> =
-            asked.iter().map(|asked| numbers(asked)).enumerate().filter(|(_, asked)| !asked.is_empty()).collect();
+            asked.iter().map(|asked| places(asked)).enumerate().filter(|(_, asked)| !asked.is_empty()).collect();
         let mut sent: Vec<Ordinal> = asked.iter().flat_map(|(_, asked)| asked).copied().collect();
         sent.sort_unstable();
         sent.dedup();
         let place = |entry: &Ordinal| sent.partition_point(|at| at < entry) as Ordinal;
         let sends = asked.iter().map(|(rank, asked)| (*rank, asked.iter().map(place).collect())).collect();
-        let mine = (me.end - me.start) as usize;
-        let own_places: Vec<Ordinal> = needed[own.clone()].iter().map(|entry| (entry - me.start) as Ordinal).collect();
+        let len = (held.end - held.start) as usize;
+        let own_places: Vec<Ordinal> =
+            needed[own.clone()].iter().map(|entry| (entry - held.start) as Ordinal).collect();
         let room = Room { sent: vec![T::zero(); sent.len()], ghosts: vec![T::zero(); needed.len() - own.len()] };
         Ok(Self {
             own,
-            own_places: be.places(mine, &own_places)?,
-            sent: be.places(mine, &sent)?,
+            own_places: be.places(len, &own_places)?,
+            sent: be.places(len, &sent)?,
             sends,
             receives,
             len: needed.len(),

@@ -25,6 +25,7 @@ mod layout;
 mod matrix;
 #[cfg(all(unix, feature = "mpi"))]
 mod mpi;
+pub mod multigrid;
 mod partition;
 pub mod precond;
 mod read;
@@ -45,6 +46,7 @@ pub use communicator::{Communicator, TIME_LIMIT};
 pub use device::{Distributed, Vector};
 pub use layout::Layout;
 pub use matrix::{DistributedMat, HostBoundary, HostRows, Local};
+pub use multigrid::DistributedMultigrid;
 pub use partition::{BLOCK, Partition};
 pub use read::{cut_rows, generate_rows, read_rows};
 pub use rows::{Column, Rows, rows_of};

@@ -19,11 +19,12 @@ fn x_has_the_bits_of_a_plain_solve_on_any_number_of_ranks() {
     let folder = Folder::new();
     let file = folder.name("a.mtx");
     assert!(run(&["generate", "convdiff2d:60x50,peclet=3", &file]).status.success());
-    let cases: [(&str, &[&str]); 10] = [
+    let cases: [(&str, &[&str]); 11] = [
         ("poisson3d:17", &["--solver", "cg", "--precond", "none"]),
         ("poisson3d:17", &["--solver", "cg", "--precond", "jacobi", "--rhs", "random", "--seed", "7"]),
         ("electrostatic:n=4000", &["--solver", "cg", "--precond", "chebyshev=3", "--rhs", "from-solution"]),
         ("poisson3d:28", &["--solver", "cg", "--precond", "amg"]),
+        ("poisson3d:30x31x36", &["--solver", "cg", "--precond", "mg=chebyshev"]),
         ("electrostatic:n=4000", &["--solver", "cg", "--precond", "amg=strength=0.08", "--rhs", "random"]),
         (&file, &["--solver", "bicgstab", "--precond", "jacobi"]),
         (&file, &["--solver", "bicgstab", "--precond", "none", "--rhs", "from-solution", "--precision", "f32"]),
@@ -115,10 +116,17 @@ fn what_cannot_run_on_ranks_is_refused_with_what_to_use() {
     let folder = Folder::new();
     let wide = folder.file("wide.txt", &"1 2\n".repeat(16));
     let flat = folder.matrix("flat.mtx", 2, 3, &[(1, 1, "1"), (2, 3, "1")]);
-    let cases: [(&[&str], i32, &str, &str); 19] = [
+    let cases: [(&[&str], i32, &str, &str); 21] = [
         (&["poisson2d:4", "--ranks", "2", "--solver", "direct"], 1, "unsupported", "use cg, bicgstab or gmres"),
         (&["poisson2d:4", "--ranks", "2", "--precond", "ic0"], 1, "unsupported", "blockwise=ic0"),
         (&["convdiff2d:4,peclet=1", "--ranks", "2", "--precond", "amg"], 1, "unsupported", "amg needs a symmetric"),
+        (&["poisson2d:4", "--ranks", "2", "--precond", "mg"], 1, "unsupported", "use mg=chebyshev"),
+        (
+            &["convdiff2d:4,peclet=1", "--ranks", "2", "--precond", "mg=chebyshev"],
+            1,
+            "unsupported",
+            "equals its transpose",
+        ),
         (&["poisson2d:4", "--ranks", "2", "--precond", "blockwise=ic0-isai"], 1, "unsupported", "blockwise=ilu0"),
         (&["convdiff2d:4,peclet=1", "--ranks", "2", "--precond", "blockwise=ic0"], 1, "unsupported", "blockwise=ilu0"),
         (&["poisson2d:4", "--ranks", "2", "--format", "dia"], 1, "unsupported", "leave dia out"),

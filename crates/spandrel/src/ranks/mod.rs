@@ -40,10 +40,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use spandrel_backend::{Backend, Entries, Join, Preconditioner};
-use spandrel_distributed::amg::GATHERED;
-use spandrel_distributed::{Call, Communicator, Distributed, DistributedAmg, DistributedMat, Layout, Rows, precond};
+use spandrel_distributed::{
+    Call, Communicator, Distributed, DistributedAmg, DistributedMat, DistributedMultigrid, Layout, Rows, amg,
+    multigrid, precond,
+};
 use spandrel_formats::{Csr, Real};
-use spandrel_solvers::{BiCgStab, Cg, Gmres, GmresOptions, Identity, Method, Outcome, Precond, Progress, Result};
+use spandrel_solvers::{
+    BiCgStab, Cg, Gmres, GmresOptions, Identity, Method, MgOptions, Outcome, Precond, Progress, Result,
+};
 
 use crate::any::Complete;
 use crate::solver::{Element, Settings, Times};
@@ -159,14 +163,22 @@ impl<T: Element> Planned<T> {
         let mut lap = Lap(Instant::now());
         // Only a polynomial needs both the rows and the matrix.
         let kept = matches!(plan.preconditioner, RankPrecond::Same(Precond::Chebyshev(_))).then(|| rows.clone());
-        let (mut jacobi, mut blocks, mut multigrid) = (None, None, None);
+        let (mut jacobi, mut blocks, mut algebraic, mut geometric) = (None, None, None, None);
         match plan.preconditioner {
             RankPrecond::Same(Precond::Jacobi) => jacobi = Some(precond::jacobi(be, &rows)?),
             RankPrecond::Same(Precond::Amg(options)) => {
-                multigrid = Some(if plan.symmetric {
-                    DistributedAmg::of(be, &rows, &options, GATHERED)?
+                algebraic = Some(if plan.symmetric {
+                    DistributedAmg::of(be, &rows, &options, amg::GATHERED)?
                 } else {
                     DistributedAmg::new(be, &rows, &options)?
+                });
+            }
+            RankPrecond::Same(Precond::Mg(options)) => {
+                let (grids, degree) = (options.grids, MgOptions::DEGREE);
+                geometric = Some(if plan.symmetric {
+                    DistributedMultigrid::of(be, &rows, grids, degree, multigrid::GATHERED)?
+                } else {
+                    DistributedMultigrid::new(be, &rows, grids, degree)?
                 });
             }
             RankPrecond::Same(_) => {}
@@ -192,13 +204,15 @@ impl<T: Element> Planned<T> {
         drop(kept);
         let before = sent(be);
         lap.add_to(&mut times.setup);
-        let m: &dyn Preconditioner<T, Distributed<B, C>> = match (&jacobi, &blocks, &polynomial, &multigrid) {
-            (Some(jacobi), ..) => jacobi,
-            (_, Some(blocks), ..) => blocks,
-            (_, _, Some(polynomial), _) => polynomial,
-            (.., Some(multigrid)) => multigrid,
-            (None, None, None, None) => &Identity,
-        };
+        type Made<'m, T, B, C> = Option<&'m dyn Preconditioner<T, Distributed<B, C>>>;
+        let made: [Made<'_, T, B, C>; 5] = [
+            jacobi.as_ref().map(|m| m as _),
+            blocks.as_ref().map(|m| m as _),
+            polynomial.as_ref().map(|m| m as _),
+            algebraic.as_ref().map(|m| m as _),
+            geometric.as_ref().map(|m| m as _),
+        ];
+        let m = made.into_iter().flatten().next().unwrap_or(&Identity);
         let m = &m;
         let (method, options) = (plan.method, plan.options());
         let watch = &mut |progress: Progress| watch(method, progress);

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use spandrel_distributed::{Communicator, Distributed, Layout, Rows, Survey};
-use spandrel_solvers::{Error, GmresOptions, Method, NameError, Options, Precond, Result};
+use spandrel_solvers::{Error, GmresOptions, Method, MgOptions, MgSmoother, NameError, Options, Precond, Result};
 
 use super::RankBackend;
 use super::made::{is_within, not_within};
@@ -211,16 +211,23 @@ pub(super) fn check(settings: &Settings, asked: Option<RankPrecond>, backend: &s
     match (asked, asked.within()) {
         (RankPrecond::Same(Precond::None | Precond::Jacobi | Precond::Chebyshev(_)), _) => Ok(()),
         (RankPrecond::Same(Precond::Amg(options)), _) => options.check(),
+        (RankPrecond::Same(Precond::Mg(MgOptions { smoother: MgSmoother::Chebyshev, .. })), _) => Ok(()),
+        (RankPrecond::Same(other @ Precond::Mg(_)), _) => Err(unsupported(format!(
+            "the Gauss-Seidel smoother of {other} needs the whole matrix in one place; use mg=chebyshev or amg, or give each rank its own by \
+             blockwise={other}"
+        ))),
         (RankPrecond::Same(other), _) if is_within(other) => Err(unsupported(format!(
-            "{other} needs the whole matrix in one place; use jacobi, chebyshev=K or amg, or give each rank its own by blockwise={other} or \
+            "{other} needs the whole matrix in one place; use jacobi, chebyshev=K, mg=chebyshev or amg, or give each rank its own by blockwise={other} or \
              schwarz={other},overlap=1"
         ))),
         (RankPrecond::Same(other), _) => Err(unsupported(format!(
-            "{other} needs the whole matrix in one place; use jacobi, chebyshev=K or amg, or solve without ranks"
+            "{other} needs the whole matrix in one place; use jacobi, chebyshev=K, mg=chebyshev or amg, or solve without ranks"
         ))),
         (_, Some(within)) if !is_within(within) => Err(not_within(within)),
         (_, _) if settings.reproducible => Err(Error::NotReproducible {
-            why: format!("{asked} depends on the number of ranks; to be reproducible use jacobi, chebyshev=K or amg"),
+            why: format!(
+                "{asked} depends on the number of ranks; to be reproducible use jacobi, chebyshev=K, mg=chebyshev or amg"
+            ),
         }),
         _ => Ok(()),
     }
@@ -382,7 +389,7 @@ mod tests {
             |settings: Settings, asked: Option<RankPrecond>| check(&settings, asked, "cpu").unwrap_err().to_string();
         let named = |precond: Precond| refused(Settings::default(), Some(RankPrecond::Same(precond)));
         assert!(named(Precond::Ic0).contains("blockwise=ic0 or schwarz=ic0,overlap=1"));
-        assert!(named(Precond::Ilu0Isai).contains("use jacobi, chebyshev=K or amg"));
+        assert!(named(Precond::Ilu0Isai).contains("use jacobi, chebyshev=K, mg=chebyshev or amg"));
         let direct = Settings { method: Some(Method::Direct), ..Settings::default() };
         assert!(refused(direct, None).contains("use cg, bicgstab or gmres"));
         let modes = Settings { near_null: Some(NearNull::Vectors(vec![1.0; 9].into())), ..Settings::default() };

@@ -1,0 +1,244 @@
+//! The set-up of geometric multigrid on ranks: which grid the matrix belongs to, and the planes of each grid.
+
+use std::ops::Range;
+use std::sync::Arc;
+
+use spandrel_backend::{Join, Mat};
+use spandrel_formats::{Coarsening, Csr, Dia, NEIGHBOURS, Neighbours, Real};
+use spandrel_solvers::multigrid::grid::{StencilGrid, halved, no_stencil, sampled_every, unfit_row};
+use spandrel_solvers::{Error, Result, StencilMultigrid};
+
+use super::slab::{Slab, gathered};
+use super::{Bottom, DistributedMultigrid, Down, Grid, Limits, MultigridDevice, Source};
+use crate::communicator::Communicator;
+use crate::device::Distributed;
+use crate::exchange::Exchange;
+use crate::gathered::Gathered;
+use crate::layout::Layout;
+use crate::rows::Rows;
+
+/// The stencil that holds all entries of the matrix. Refuses a matrix without one, on every rank.
+fn stencil<T: Real, B: Join, C: Communicator>(
+    be: &Distributed<B, C>,
+    layout: &Layout,
+    rows: &Rows<T>,
+) -> Result<Neighbours> {
+    let mut offsets: Vec<i32> = Vec::new();
+    for i in 0..rows.len() {
+        let row = rows.first() as i64 + i as i64;
+        for &column in rows.row(i).0 {
+            let offset = (i64::from(column) - row) as i32;
+            if let Err(at) = offsets.binary_search(&offset) {
+                offsets.insert(at, offset);
+            }
+        }
+        if offsets.len() > NEIGHBOURS {
+            break;
+        }
+    }
+    let all = be.team().all_to_all(vec![bytemuck::cast_slice(&offsets).to_vec(); be.size()])?;
+    let mut offsets: Vec<i32> =
+        all.iter().flat_map(|of| of.as_chunks::<4>().0).map(|&bytes| i32::from_le_bytes(bytes)).collect();
+    offsets.sort_unstable();
+    offsets.dedup();
+    let entries = |of: Option<&Neighbours>| {
+        let row = |i: usize| {
+            let ((cols, values), row) = (rows.row(i), rows.first() as usize + i);
+            let inside = |col: u32| of.is_none_or(|of| of.place(row, col as usize).is_some());
+            cols.iter().zip(values).filter(|(col, v)| !v.is_zero() && inside(**col)).count()
+        };
+        (0..rows.len()).map(row).sum::<usize>() as u64
+    };
+    let whole = entries(None);
+    if offsets.len() <= NEIGHBOURS {
+        for of in Neighbours::candidates(layout.len(), &offsets) {
+            let fits = entries(Some(&of)) == whole;
+            if be.everywhere(&[u64::from(fits)])?.iter().all(|of| of[0] == 1) {
+                return Ok(of);
+            }
+        }
+    }
+    be.together(Err(no_stencil()))
+}
+
+/// The rows of this rank and others', numbered from the first of `held`, with the entries in these columns. Each rank
+/// gets the rows that it holds. Waits for the other ranks.
+fn brought<T: Real, B: Join, C: Communicator>(
+    be: &Distributed<B, C>,
+    rows: &Rows<T>,
+    held: impl Fn(usize) -> Range<u64>,
+) -> Result<Csr<T>> {
+    let mine = rows.first()..rows.first() + rows.len() as u64;
+    let message = |rank: usize| {
+        let (wanted, mut message) = (held(rank), Vec::new());
+        for row in wanted.start.max(mine.start)..wanted.end.min(mine.end) {
+            let (cols, values) = rows.row((row - mine.start) as usize);
+            Gathered::write(row, cols, values, &mut message);
+        }
+        message
+    };
+    let mut gathered = Gathered::default();
+    let messages = (0..be.size()).map(message).collect();
+    be.team().all_to_all(messages)?.iter().for_each(|message| gathered.read(message));
+    let held = held(be.rank());
+    let place = |column: u64| held.contains(&column).then(|| (column - held.start) as u32);
+    let made = gathered.into_csr((held.end - held.start) as usize, place).map_err(Error::from);
+    Ok(be.together(made)?.1)
+}
+
+/// The largest bound of all ranks, and the first unfit row among the points of all ranks. Waits for the other ranks.
+fn agreed<B: Join, C: Communicator>(
+    be: &Distributed<B, C>,
+    first: u64,
+    spectrum: spandrel_backend::Spectrum,
+) -> Result<(f64, Option<u64>)> {
+    let unfit = spectrum.unfit.map_or(u64::MAX, |row| first + row as u64);
+    let all = be.everywhere(&[unfit, spectrum.bound.to_bits()])?;
+    // The bits of numbers that are not negative are ordered as the numbers are.
+    let bound = all.iter().map(|of| of[1]).max().map_or(spectrum.bound, f64::from_bits);
+    Ok((bound, all.iter().map(|of| of[0]).min().filter(|&row| row != u64::MAX)))
+}
+
+/// The places of the rows `rows` of the whole grid that are sampled, of all ranks in their order. `row` has the places
+/// of one.
+fn sampled<T: Real, B: Join, C: Communicator>(
+    be: &Distributed<B, C>,
+    of: &Neighbours,
+    rows: Range<u64>,
+    row: impl Fn(u64) -> [T; NEIGHBOURS],
+) -> Result<Vec<T>> {
+    let step = sampled_every(of.points()) as u64;
+    let mine: Vec<T> = (rows.start.div_ceil(step)..rows.end.div_ceil(step)).flat_map(|k| row(k * step)).collect();
+    Ok(gathered(be.team(), |_| &mine)?)
+}
+
+/// The places of a row of a matrix on a grid, from its columns and values.
+fn places<T: Real>(of: &Neighbours, row: usize, (cols, values): (&[u32], &[T])) -> [T; NEIGHBOURS] {
+    let mut found = [T::zero(); NEIGHBOURS];
+    for (&column, &value) in cols.iter().zip(values) {
+        if let Some(at) = of.place(row, column as usize) {
+            found[at] = value;
+        }
+    }
+    found
+}
+
+impl<T: Real, B: MultigridDevice<T>> Source<T, B> {
+    /// Of a vector of which the rank holds the points `held`, brings those of `needed`.
+    fn exchange<C: Communicator>(
+        be: &Distributed<B, C>,
+        of: &Slab,
+        held: Range<u64>,
+        needed: Range<u64>,
+    ) -> Result<Self> {
+        let needed: Vec<u64> = needed.collect();
+        let made = Exchange::from_range(be.device(), be.team(), &of.partition(), held, &needed);
+        Ok(Self::Ranks(be.told(made)?))
+    }
+}
+
+/// Sets up the grids. See [`DistributedMultigrid::of`].
+pub(super) fn hierarchy<T: Real, B: MultigridDevice<T>, C: Communicator>(
+    be: &Distributed<B, C>,
+    layout: &Arc<Layout>,
+    rows: &Rows<T>,
+    limits: &Limits,
+) -> Result<DistributedMultigrid<T, B>> {
+    let (device, team, rank, n) = (be.device(), be.team(), be.rank(), layout.len());
+    let Limits { degree, .. } = *limits;
+    let entry = |needed: Range<u64>| {
+        let needed: Vec<u64> = needed.collect();
+        be.told(Exchange::new(device, team, layout.partition(), &needed))
+    };
+    if limits.is_whole(n) {
+        let a = brought(be, rows, |_| 0..n as u64)?;
+        let made = || {
+            let a = Mat::load(device, a)?;
+            StencilMultigrid::of(device, &a, limits.grids, degree, &mut spandrel_solvers::phase::unobserved)
+        };
+        let bottom = Bottom { cycle: be.together(made())?, of: n };
+        let sizes = bottom.cycle.sizes().to_vec();
+        return DistributedMultigrid::with(be, layout, entry(0..n as u64)?, (Vec::new(), Some(bottom)), sizes, degree);
+    }
+    let mut slab = Slab::finest(stencil(be, layout, rows)?, layout.partition(), rank, degree);
+    let entry = entry(slab.rows(rank))?;
+    let a = brought(be, rows, |rank| slab.rows(rank))?;
+    // The whole matrix may have diagonals that these rows lack.
+    let made = || {
+        let diagonals = Dia::on_diagonals(&a, slab.local().offsets())?;
+        Ok(StencilGrid::new(device, slab.local(), Mat::load(device, diagonals)?)?)
+    };
+    let (finest, spectrum) = be.together(made().map_err(|error: Error| error))?;
+    let first = slab.rows(rank).start;
+    let (bound, unfit) = agreed(be, first, spectrum)?;
+    let refused = unfit.filter(|row| layout.rows().contains(row)).map(|row| {
+        let (cols, values) = rows.row((row - rows.first()) as usize);
+        unfit_row(slab.of(), row as usize, &places(slab.of(), row as usize, (cols, values)))
+    });
+    be.together(refused.map_or(Ok(()), Err))?;
+    let local = slab.local();
+    let mut samples = sampled(be, slab.of(), slab.own(rank), |row| {
+        let row = (row - first) as usize;
+        places(&local, row, a.row(row))
+    })?;
+    drop(a);
+    let mut grids = vec![Grid { part: finest.with_bound(bound), down: None }];
+    let mut sizes = vec![slab.of().size()];
+    let mut bottom = None;
+    while limits.grids.is_none_or(|most| grids.len() < most) {
+        let Some(grid) = grids.last_mut() else { break };
+        let Some(halved) = halved(slab.of().size(), &samples) else { break };
+        let (to, whole) = (slab.coarsening(halved), Coarsening::new(slab.of().size(), halved, 1));
+        let next = slab.next(&whole);
+        let held = slab.restricted(&to, &next);
+        // The rows of this rank's own points are right.
+        let made = || {
+            let (coarse, of) = (grid.part.a().coarser_stencil(device, &slab.local(), &to)?, slab.local().coarser(&to));
+            coarse.stencil_rows(device, &of, 1)
+        };
+        let mut places = be.together(made())?;
+        let own = next.own(rank);
+        places.drain(..(own.start.max(held.start) - held.start) as usize * NEIGHBOURS);
+        places.truncate((own.end - own.start) as usize * NEIGHBOURS);
+        let down = |needed: Range<u64>, back: Source<T, B>| {
+            let restricted = Source::exchange(be, &next, held.clone(), needed)?;
+            Ok::<_, Error>(Down { to, restricted, back, coarse: (held.end - held.start) as usize })
+        };
+        if limits.is_whole(next.of().points()) {
+            let places = next.whole(team, &places)?;
+            let made = || {
+                let a = Mat::load(device, next.of().matrix(&places)?)?;
+                let levels = limits.grids.map(|most| most - sizes.len());
+                StencilMultigrid::below(device, next.of().clone(), a, levels, degree)
+            };
+            let Some(cycle) = be.together(made().map_err(|error| error.below(sizes.len())))? else { break };
+            sizes.extend_from_slice(cycle.sizes());
+            let back: Vec<u32> = held.clone().map(|at| at as u32).collect();
+            let back = Source::Whole(be.told(device.places(next.of().points(), &back))?);
+            grid.down = Some(down(0..next.of().points() as u64, back)?);
+            bottom = Some(Bottom { cycle, of: next.of().points() });
+            break;
+        }
+        let first = next.own(rank).start;
+        samples = sampled(be, next.of(), next.own(rank), |row| {
+            let at = (row - first) as usize * NEIGHBOURS;
+            std::array::from_fn(|place| places[at + place])
+        })?;
+        let places = next.brought(team, &places)?;
+        let made = || {
+            let a = Mat::load(device, next.local().matrix(&places)?)?;
+            Ok(StencilGrid::new(device, next.local(), a)?)
+        };
+        let (part, spectrum) = be.together(made().map_err(|error: Error| error))?;
+        let (bound, unfit) = agreed(be, next.rows(rank).start, spectrum)?;
+        if unfit.is_some() {
+            break;
+        }
+        let back = Source::exchange(be, &next, next.rows(rank), held.clone())?;
+        grid.down = Some(down(next.rows(rank), back)?);
+        sizes.push(next.of().size());
+        grids.push(Grid { part: part.with_bound(bound), down: None });
+        slab = next;
+    }
+    DistributedMultigrid::with(be, layout, entry, (grids, bottom), sizes, degree)
+}

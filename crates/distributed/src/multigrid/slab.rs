@@ -1,0 +1,171 @@
+//! The planes of a grid that a rank holds: its own, and as many on both sides as half a cycle needs.
+//!
+//! Planes lie across the last axis with more than one point, so their points have consecutive numbers.
+
+use std::ops::Range;
+
+use spandrel_backend::Result;
+use spandrel_formats::{Coarsening, NEIGHBOURS, Neighbours, Real};
+use spandrel_solvers::multigrid::grid::DEGREES;
+
+use crate::communicator::Communicator;
+use crate::partition::Partition;
+use crate::team::Team;
+
+/// The planes of a grid that a rank holds.
+#[derive(Clone, Debug)]
+pub(super) struct Slab {
+    /// The stencil on the whole grid.
+    of: Neighbours,
+    axis: usize,
+    /// The planes of each rank, as ranges that follow each other.
+    owned: Vec<Range<usize>>,
+    rank: usize,
+    /// Planes held beyond own ones, at least.
+    depth: usize,
+}
+
+/// The planes that are held for own ones. The first is even, so that the planes of the next grid are every other one,
+/// as they are on the whole grid.
+fn held(own: &Range<usize>, planes: usize, depth: usize) -> Range<usize> {
+    own.start.saturating_sub(depth) / 2 * 2..(own.end + depth).min(planes)
+}
+
+impl Slab {
+    /// The planes of the finest grid: those that begin in the rows of a rank are its own.
+    pub(super) fn finest(of: Neighbours, rows: &Partition, rank: usize, degree: usize) -> Self {
+        let axis = (0..3).rev().find(|&axis| of.size()[axis] > 1).unwrap_or(0);
+        let plane = of.size()[..axis].iter().product::<usize>() as u64;
+        let whole = |row: u64| row.div_ceil(plane) as usize;
+        let ranges = (0..rows.size()).map(|rank| rows.rows(rank));
+        let owned = ranges.map(|rows| whole(rows.start)..whole(rows.end)).collect();
+        // A half of a cycle multiplies up to 2 `degree` times after an exchange, and each product spoils a plane. One
+        // more plane than own ones must be right, because the first own row may lie inside a plane.
+        Self { of, axis, owned, rank, depth: (2 * degree).max(DEGREES) }
+    }
+
+    /// The planes of the next grid: each belongs to the rank whose plane it is.
+    pub(super) fn next(&self, to: &Coarsening) -> Self {
+        let of = self.of.coarser(to);
+        let halved = of.size()[self.axis] < self.planes();
+        let coarse = |plane: usize| if halved { plane / 2 } else { plane };
+        let owned = self.owned.iter().map(|own| coarse(own.start)..coarse(own.end)).collect();
+        Self { of, owned, ..self.clone() }
+    }
+
+    /// The stencil on the whole grid.
+    pub(super) fn of(&self) -> &Neighbours {
+        &self.of
+    }
+
+    /// The stencil on the planes that are held.
+    pub(super) fn local(&self) -> Neighbours {
+        self.of.with_extent(self.axis, self.held(self.rank).len())
+    }
+
+    /// The way from the planes that are held to the next grid.
+    pub(super) fn coarsening(&self, halved: [bool; 3]) -> Coarsening {
+        Coarsening::new(self.local().size(), halved, 1)
+    }
+
+    fn planes(&self) -> usize {
+        self.of.size()[self.axis]
+    }
+
+    fn held(&self, rank: usize) -> Range<usize> {
+        held(&self.owned[rank], self.planes(), self.depth)
+    }
+
+    /// Points of planes.
+    fn points(&self, planes: Range<usize>) -> Range<u64> {
+        let plane = self.of.size()[..self.axis].iter().product::<usize>();
+        (planes.start * plane) as u64..(planes.end * plane) as u64
+    }
+
+    /// The points that a rank holds.
+    pub(super) fn rows(&self, rank: usize) -> Range<u64> {
+        self.points(self.held(rank))
+    }
+
+    /// The points that belong to a rank.
+    pub(super) fn own(&self, rank: usize) -> Range<u64> {
+        self.points(self.owned[rank].clone())
+    }
+
+    /// How the points lie on the ranks.
+    pub(super) fn partition(&self) -> Partition {
+        let all = 0..self.owned.len();
+        Partition::unaligned(all.map(|rank| self.own(rank)).map(|own| own.end - own.start))
+    }
+
+    /// The points of the next grid that a product with the transpose of the interpolation makes from the planes that
+    /// are held, some of them wrong: the own ones are right. `to` is the way of these planes.
+    pub(super) fn restricted(&self, to: &Coarsening, next: &Self) -> Range<u64> {
+        let first = self.held(self.rank).start;
+        let first = if next.planes() < self.planes() { first / 2 } else { first };
+        next.points(first..first + to.coarse()[self.axis])
+    }
+
+    /// Brings the places of the points that are held, from those of own points of each rank, [`NEIGHBOURS`] each. Waits
+    /// for the other ranks.
+    pub(super) fn brought<T: Real, C: Communicator>(&self, team: &Team<C>, own: &[T]) -> Result<Vec<T>> {
+        let mine = self.own(self.rank);
+        let part = |rows: Range<u64>| {
+            let (begin, end) = (rows.start.max(mine.start), rows.end.min(mine.end));
+            let at = |row: u64| (row - mine.start) as usize * NEIGHBOURS;
+            if begin < end { &own[at(begin)..at(end)] } else { &[] }
+        };
+        gathered(team, |rank| part(self.rows(rank)))
+    }
+
+    /// Brings the places of all points to every rank. Waits for the other ranks.
+    pub(super) fn whole<T: Real, C: Communicator>(&self, team: &Team<C>, own: &[T]) -> Result<Vec<T>> {
+        gathered(team, |_| own)
+    }
+}
+
+/// What all ranks have for this one, in the order of the ranks. Waits for the other ranks.
+pub(super) fn gathered<'a, T: Real, C: Communicator>(
+    team: &Team<C>,
+    part: impl Fn(usize) -> &'a [T],
+) -> Result<Vec<T>> {
+    let parts = team.all_to_all((0..team.size()).map(|rank| bytemuck::cast_slice(part(rank)).to_vec()).collect())?;
+    let values = parts.iter().flat_map(|part| part.chunks_exact(T::BYTES));
+    Ok(values.map(bytemuck::pod_read_unaligned).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn stencil(size: [usize; 3]) -> Neighbours {
+        let a = spandrel_formats::generate::csr::<f64>(&format!("d3n27:{}x{}x{}", size[0], size[1], size[2])).unwrap();
+        Neighbours::of(&spandrel_formats::Stencil::of(&spandrel_formats::Grid::detect(&a).unwrap())).unwrap()
+    }
+
+    #[test]
+    fn planes_are_shared_out_on_every_grid() {
+        let rows = Partition::new(vec![0, 3072, 3072, 9216, 11 * 12 * 90]).unwrap();
+        for degree in 1..=4 {
+            let mut slabs: Vec<Slab> =
+                (0..4).map(|rank| Slab::finest(stencil([11, 12, 90]), &rows, rank, degree)).collect();
+            for halved in [[true; 3], [true, true, false], [true; 3], [false, false, true]] {
+                for (rank, slab) in slabs.iter().enumerate() {
+                    let (held, own) = (slab.held(rank), slab.owned[rank].clone());
+                    assert!(held.start % 2 == 0 && held.end <= slab.planes());
+                    assert!(held.start == 0 || held.start + 2 * degree <= own.start);
+                    assert!(held.end == slab.planes() || held.end >= own.end + 2 * degree);
+                    assert_eq!(slab.local().points() as u64, slab.rows(rank).end - slab.rows(rank).start);
+                    assert_eq!(slab.partition().rows(rank), slab.own(rank));
+                    let to = slab.coarsening(halved);
+                    let next = slab.next(&Coarsening::new(slab.of.size(), halved, 1));
+                    let (made, wanted) = (slab.restricted(&to, &next), next.own(rank));
+                    assert!(wanted.is_empty() || (made.start <= wanted.start && wanted.end <= made.end));
+                    assert_eq!((made.end - made.start) as usize, to.coarse().iter().product::<usize>());
+                }
+                assert_eq!(slabs[0].partition().len() as usize, slabs[0].of.points());
+                slabs.iter_mut().for_each(|slab| *slab = slab.next(&Coarsening::new(slab.of.size(), halved, 1)));
+            }
+        }
+    }
+}
