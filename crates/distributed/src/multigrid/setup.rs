@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use spandrel_backend::{Join, Mat};
 use spandrel_formats::{Coarsening, Csr, Dia, NEIGHBOURS, Neighbours, Real};
 use spandrel_solvers::multigrid::grid::{StencilGrid, halved, no_stencil, sampled_every, unfit_row};
@@ -41,18 +42,10 @@ fn stencil<T: Real, B: Join, C: Communicator>(
         all.iter().flat_map(|of| of.as_chunks::<4>().0).map(|&bytes| i32::from_le_bytes(bytes)).collect();
     offsets.sort_unstable();
     offsets.dedup();
-    let entries = |of: Option<&Neighbours>| {
-        let row = |i: usize| {
-            let ((cols, values), row) = (rows.row(i), rows.first() as usize + i);
-            let inside = |col: u32| of.is_none_or(|of| of.place(row, col as usize).is_some());
-            cols.iter().zip(values).filter(|(col, v)| !v.is_zero() && inside(**col)).count()
-        };
-        (0..rows.len()).map(row).sum::<usize>() as u64
-    };
-    let whole = entries(None);
     if offsets.len() <= NEIGHBOURS {
         for of in Neighbours::candidates(layout.len(), &offsets) {
-            let fits = entries(Some(&of)) == whole;
+            let holds = |i: usize| of.places_of(rows.first() as usize + i, rows.row(i).0, rows.row(i).1).is_some();
+            let fits = (0..rows.len()).into_par_iter().all(holds);
             if be.everywhere(&[u64::from(fits)])?.iter().all(|of| of[0] == 1) {
                 return Ok(of);
             }
@@ -61,8 +54,8 @@ fn stencil<T: Real, B: Join, C: Communicator>(
     be.together(Err(no_stencil()))
 }
 
-/// The rows of this rank and others', numbered from the first of `held`, with the entries in these columns. Each rank
-/// gets the rows that it holds. Waits for the other ranks.
+/// The rows that this rank holds, with the entries in their columns, numbered from the first of them. Each rank gets
+/// those that it lacks from their owners. Waits for the other ranks.
 fn brought<T: Real, B: Join, C: Communicator>(
     be: &Distributed<B, C>,
     rows: &Rows<T>,
@@ -77,13 +70,31 @@ fn brought<T: Real, B: Join, C: Communicator>(
         }
         message
     };
+    let messages = (0..be.size()).map(|rank| if rank == be.rank() { Vec::new() } else { message(rank) });
     let mut gathered = Gathered::default();
-    let messages = (0..be.size()).map(message).collect();
-    be.team().all_to_all(messages)?.iter().for_each(|message| gathered.read(message));
-    let held = held(be.rank());
-    let place = |column: u64| held.contains(&column).then(|| (column - held.start) as u32);
-    let made = gathered.into_csr((held.end - held.start) as usize, place).map_err(Error::from);
-    Ok(be.together(made)?.1)
+    be.team().all_to_all(messages.collect())?.iter().for_each(|message| gathered.read(message));
+    let (held, ncols) = (held(be.rank()), rows.ncols() as usize);
+    let made = || {
+        let (numbers, others) = gathered.into_csr(ncols, |column| Some(column as u32))?;
+        let row = |i: usize| {
+            let number = held.start + i as u64;
+            let (cols, values) = match number.checked_sub(mine.start).filter(|&at| at < rows.len() as u64) {
+                Some(at) => rows.row(at as usize),
+                None => others.row(numbers.partition_point(|&other| other < number)),
+            };
+            let place = |column: u64| cols.partition_point(|&col| u64::from(col) < column);
+            let inside = place(held.start)..place(held.end);
+            (&cols[inside.clone()], &values[inside])
+        };
+        let fill = |i: usize, to: &mut [u32], out: &mut [T]| {
+            let (cols, values) = row(i);
+            to.iter_mut().zip(cols).for_each(|(to, &col)| *to = (u64::from(col) - held.start) as u32);
+            out.copy_from_slice(values);
+        };
+        let n = (held.end - held.start) as usize;
+        Csr::from_rows(n, n, |i| row(i).0.len(), fill)
+    };
+    be.together(made().map_err(|error: spandrel_formats::Error| Error::from(error)))
 }
 
 /// The largest bound of all ranks, and the first unfit row among the points of all ranks. Waits for the other ranks.
@@ -110,17 +121,6 @@ fn sampled<T: Real, B: Join, C: Communicator>(
     let step = sampled_every(of.points()) as u64;
     let mine: Vec<T> = (rows.start.div_ceil(step)..rows.end.div_ceil(step)).flat_map(|k| row(k * step)).collect();
     Ok(gathered(be.team(), |_| &mine)?)
-}
-
-/// The places of a row of a matrix on a grid, from its columns and values.
-fn places<T: Real>(of: &Neighbours, row: usize, (cols, values): (&[u32], &[T])) -> [T; NEIGHBOURS] {
-    let mut found = [T::zero(); NEIGHBOURS];
-    for (&column, &value) in cols.iter().zip(values) {
-        if let Some(at) = of.place(row, column as usize) {
-            found[at] = value;
-        }
-    }
-    found
 }
 
 impl<T: Real, B: MultigridDevice<T>> Source<T, B> {
@@ -173,13 +173,14 @@ pub(super) fn hierarchy<T: Real, B: MultigridDevice<T>, C: Communicator>(
     let (bound, unfit) = agreed(be, first, spectrum)?;
     let refused = unfit.filter(|row| layout.rows().contains(row)).map(|row| {
         let (cols, values) = rows.row((row - rows.first()) as usize);
-        unfit_row(slab.of(), row as usize, &places(slab.of(), row as usize, (cols, values)))
+        let places = slab.of().places_of(row as usize, cols, values);
+        unfit_row(slab.of(), row as usize, &places.unwrap_or([T::zero(); NEIGHBOURS]))
     });
     be.together(refused.map_or(Ok(()), Err))?;
     let local = slab.local();
     let mut samples = sampled(be, slab.of(), slab.own(rank), |row| {
         let row = (row - first) as usize;
-        places(&local, row, a.row(row))
+        local.places_of(row, a.row(row).0, a.row(row).1).unwrap_or([T::zero(); NEIGHBOURS])
     })?;
     drop(a);
     let mut grids = vec![Grid { part: finest.with_bound(bound), down: None }];

@@ -17,7 +17,7 @@ use super::gather::Gather;
 use super::load::Lines;
 use super::{Coarsening, Moments, Place, Stencil};
 use crate::grid::holds;
-use crate::{Dia, Error, Real, Result};
+use crate::{Dia, Error, Ordinal, Real, Result};
 
 /// Places of a row: (dz + 1) 9 + (dy + 1) 3 + dx + 1 for the differences dx, dy, dz of coordinates.
 pub const NEIGHBOURS: usize = 27;
@@ -249,15 +249,25 @@ impl Neighbours {
         inside.then(|| (row as i64 + self.offset(d)) as usize)
     }
 
-    /// The place of a column in a row, if the stencil has it. The inverse of [`Neighbours::column`].
-    pub fn place(&self, row: usize, column: usize) -> Option<usize> {
+    /// The places of a row of a matrix, from its columns and values, as [`Neighbours::rows`] has them. `None` if an
+    /// entry that is not zero lies outside the stencil.
+    pub fn places_of<T: Real>(&self, row: usize, cols: &[Ordinal], values: &[T]) -> Option<[T; NEIGHBOURS]> {
         let [nx, ny, nz] = self.size;
-        let point = |at: usize| [at % nx, at / nx % ny, at / nx / ny].map(|x| x as i64);
-        let (from, to) = (point(row), point(column));
-        let d: [i64; 3] = std::array::from_fn(|axis| to[axis] - from[axis]);
-        let is_near = d.iter().all(|d| d.abs() <= 1) && row.max(column) < nx * ny * nz;
-        let d = d.map(|d| d as i32);
-        (is_near && self.stencil.places.iter().any(|place| place.d == d)).then(|| number(d))
+        let [x, y, z] = [row % nx, row / nx % ny, row / nx / ny];
+        let mut found = [T::zero(); NEIGHBOURS];
+        for (&col, &value) in cols.iter().zip(values) {
+            let offset = i64::from(col) - row as i64;
+            let is_at = |place: &&Place| {
+                let d = place.d;
+                self.offset(d) == offset && holds(x, d[0], nx) && holds(y, d[1], ny) && holds(z, d[2], nz)
+            };
+            match self.stencil.places.iter().find(is_at) {
+                Some(place) => found[number(place.d)] = value,
+                None if value.is_zero() => {}
+                None => return None,
+            }
+        }
+        Some(found)
     }
 
     /// Makes the matrix with these rows, [`NEIGHBOURS`] places each: the inverse of [`Neighbours::rows`]. Places
