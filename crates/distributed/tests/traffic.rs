@@ -1,0 +1,87 @@
+//! What an iteration of CG sends, per rank: messages and bytes, by operation.
+
+mod problems;
+
+use std::fmt::Write;
+
+use problems::{LIMIT, partition, system};
+use spandrel_backend::Backend;
+use spandrel_backend_cpu::Cpu;
+use spandrel_distributed::{
+    Call, Communicator, Distributed, DistributedAmg, DistributedMat, DistributedMultigrid, Threads, precond, rows_of,
+};
+use spandrel_formats::{Csr, generate};
+use spandrel_solvers::{AmgOptions, Cg, Error, Identity, Options};
+
+/// Messages and bytes of sums and of halos.
+type Sent = [u64; 4];
+
+/// What each rank sends in `iterations` iterations, and to begin and end.
+fn sent(spec: &str, precond: &str, ranks: usize, iterations: usize) -> Vec<Sent> {
+    let system = system(generate::csr::<f64>(spec).unwrap());
+    let partition = partition(&system.a, ranks);
+    let ended = Threads::run_within(ranks, LIMIT, |comm| {
+        let range = partition.rows(comm.rank());
+        let be = &Distributed::new(Cpu::with_threads(1)?, comm);
+        let rows = rows_of(&system.a, range.clone());
+        let a = &DistributedMat::<Cpu, Csr<f64>>::from_rows(be, rows.clone())?;
+        let n = a.layout().len();
+        let b = &be.upload(&system.b[range.start as usize..range.end as usize])?;
+        let mut x = be.zeros(n)?;
+        let options = &Options { rtol: Some(0.0), max_iters: Some(iterations), ..Options::default() };
+        let mut cg = Cg::new(be, n)?;
+        let traffic = || -> Sent {
+            let [sums, halos] = [Call::Sum, Call::Halo].map(|call| be.traffic(call));
+            [sums.messages, sums.bytes, halos.messages, halos.bytes]
+        };
+        let (before, outcome) = match precond {
+            "none" => (traffic(), cg.solve(be, a, &Identity, b, &mut x, options)?),
+            "jacobi" => {
+                let m = precond::jacobi(be, &rows)?;
+                (traffic(), cg.solve(be, a, &m, b, &mut x, options)?)
+            }
+            "chebyshev=3" => {
+                let m = precond::chebyshev(be, a, &rows, 3)?;
+                (traffic(), cg.solve(be, a, &m, b, &mut x, options)?)
+            }
+            "mg=chebyshev" => {
+                let m = DistributedMultigrid::of(be, &rows, None, 2, 0)?;
+                (traffic(), cg.solve(be, a, &m, b, &mut x, options)?)
+            }
+            _ => {
+                let m = DistributedAmg::of(be, &rows, &AmgOptions::default(), 0)?;
+                (traffic(), cg.solve(be, a, &m, b, &mut x, options)?)
+            }
+        };
+        assert_eq!(outcome.iterations, iterations);
+        let after = traffic();
+        Ok::<_, Error>(std::array::from_fn(|at| after[at] - before[at]))
+    });
+    ended.into_iter().map(|rank| rank.unwrap()).collect()
+}
+
+#[test]
+fn an_iteration_sends_what_the_design_says() {
+    let mut table = format!("{:<20}{:<14}rank  sums (bytes)  halos (bytes)\n", "matrix", "precond");
+    for (spec, precond, ranks) in [
+        ("poisson3d:16x16x48", "none", 1),
+        ("poisson3d:16x16x48", "none", 2),
+        ("poisson3d:16x16x48", "none", 3),
+        ("poisson3d:16x16x48", "jacobi", 3),
+        ("poisson3d:16x16x48", "chebyshev=3", 3),
+        ("poisson3d:16x16x48", "mg=chebyshev", 3),
+        ("poisson3d:16x16x48", "amg", 3),
+    ] {
+        let (few, more) = (sent(spec, precond, ranks, 2), sent(spec, precond, ranks, 5));
+        for (rank, (few, more)) in few.iter().zip(&more).enumerate() {
+            let each: Sent = std::array::from_fn(|at| {
+                assert_eq!((more[at] - few[at]) % 3, 0, "iterations send alike");
+                (more[at] - few[at]) / 3
+            });
+            let [sums, of_sums, halos, of_halos] = each;
+            let (sums, halos) = (format!("{sums} ({of_sums})"), format!("{halos} ({of_halos})"));
+            writeln!(table, "{spec:<20}{precond:<14}{rank:>4}  {sums:<12}  {halos}").unwrap();
+        }
+    }
+    insta::assert_snapshot!(table);
+}
