@@ -143,18 +143,18 @@ fn make<B: Runs>(
                 (Some(amg.operator_complexity()), amg.levels().len(), Some(amg.storage()));
             Made { m: Held::Amg(amg), complexity, levels, storage }
         }
-        Precond::Mg(MgOptions { grids, smoother: MgSmoother::Chebyshev }) if contender.mixed => {
+        Precond::Mg(MgOptions { grids, smoother: MgSmoother::Chebyshev, degree }) if contender.mixed => {
             let Some((narrow, exponent)) = a.narrow(be)? else { bail!("the matrix has no copy in f32") };
-            let mg = StencilMultigrid::<f32, B>::of(be, &narrow, grids, MgOptions::DEGREE, quiet)?;
+            let mg = StencilMultigrid::<f32, B>::of(be, &narrow, grids, degree, quiet)?;
             let (complexity, levels, storage) = (Some(mg.operator_complexity()), mg.sizes().len(), Some(mg.storage()));
             Made { m: Held::MixedStencil(Mixed::new(be, mg, a.nrows(), exponent)?), complexity, levels, storage }
         }
-        Precond::Mg(MgOptions { grids, smoother: MgSmoother::Chebyshev }) => {
-            let mg = StencilMultigrid::<f64, B>::of(be, a, grids, MgOptions::DEGREE, quiet)?;
+        Precond::Mg(MgOptions { grids, smoother: MgSmoother::Chebyshev, degree }) => {
+            let mg = StencilMultigrid::<f64, B>::of(be, a, grids, degree, quiet)?;
             let (complexity, levels, storage) = (Some(mg.operator_complexity()), mg.sizes().len(), Some(mg.storage()));
             Made { m: Held::Stencil(mg), complexity, levels, storage }
         }
-        Precond::Mg(MgOptions { grids, smoother: MgSmoother::Auto | MgSmoother::GaussSeidel }) => {
+        Precond::Mg(MgOptions { grids, smoother: MgSmoother::Auto | MgSmoother::GaussSeidel, .. }) => {
             let hierarchy = Hierarchy::galerkin(host, grids)?;
             let m = Geometric::<f64>::multigrid(be, &hierarchy)?;
             Made { levels: m.sizes().len(), m: Held::Geometric(m), complexity: None, storage: None }

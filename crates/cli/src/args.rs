@@ -138,7 +138,8 @@ pub(crate) struct SolveArgs {
     /// gmres, ssor with any method. block-jacobi=K inverts blocks of K rows; block-jacobi=auto takes the unknowns of a
     /// grid point as a block. mg is a multigrid V-cycle for matrices that are a stencil on a grid, symmetric or not;
     /// mg=LEVELS has at most that many grids. mg=gauss-seidel and mg=chebyshev name the smoother: chebyshev takes
-    /// symmetric matrices with 5, 7, 9 or 27 points, and a GPU takes it where it can.
+    /// symmetric matrices with 5, 7, 9 or 27 points, and a GPU takes it where it can. Its degree, 1 to 4, is the number
+    /// of products per smoothing: mg=chebyshev,degree=3.
     ///
     /// amg is an algebraic multigrid V-cycle (smoothed aggregation) for symmetric positive definite matrices, with or
     /// without a grid. For systems of equations say how many unknowns each point has, e.g. amg=unknowns=3. Other

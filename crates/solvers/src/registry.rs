@@ -338,8 +338,10 @@ mod degree {
     }
 }
 
-/// The maximum number of grids of a hierarchy, and its smoother: `mg`, `mg=4`, `mg=chebyshev` or `mg=4,gauss-seidel`.
+/// The maximum number of grids of a hierarchy, its smoother, and the smoother's degree: `mg`, `mg=4`, `mg=chebyshev`,
+/// `mg=4,gauss-seidel` or `mg=chebyshev,degree=3`.
 mod grids {
+    use crate::multigrid::grid::DEGREES;
     use crate::{MgOptions, MgSmoother};
 
     pub(super) fn read(stem: &str, given: Option<&str>) -> Result<MgOptions, String> {
@@ -348,32 +350,32 @@ mod grids {
         let wrong = || {
             format!(
                 "write {stem}=GRIDS, {stem}=SMOOTHER or {stem}=GRIDS,SMOOTHER, with the most grids (1 or more) and gauss-seidel or chebyshev, \
-                 e.g. {stem}=4"
+                 e.g. {stem}=4; chebyshev takes a degree from 1 to 4, e.g. {stem}=chebyshev,degree=3"
             )
         };
-        let (count, smoother) = match given.split_once(',') {
-            Some((count, smoother)) => (Some(count), Some(smoother)),
-            None if given.starts_with(|first: char| first.is_ascii_digit()) => (Some(given), None),
-            None => (None, Some(given)),
-        };
-        if let Some(count) = count {
-            options.grids = Some(count.trim().parse().ok().filter(|&count| count > 0).ok_or_else(wrong)?);
+        let mut parts = given.split(',').map(str::trim).peekable();
+        if let Some(count) = parts.next_if(|part| part.starts_with(|first: char| first.is_ascii_digit())) {
+            options.grids = Some(count.parse().ok().filter(|&count| count > 0).ok_or_else(wrong)?);
         }
-        if let Some(smoother) = smoother {
+        if let Some(smoother) = parts.next() {
             let known = [MgSmoother::GaussSeidel, MgSmoother::Chebyshev];
-            let named = known.into_iter().find(|known| known.as_str() == smoother.trim());
-            options.smoother = named.ok_or_else(wrong)?;
+            options.smoother = known.into_iter().find(|known| known.as_str() == smoother).ok_or_else(wrong)?;
         }
-        Ok(options)
+        if let Some(degree) = parts.next() {
+            let value = degree.strip_prefix("degree=").filter(|_| options.smoother == MgSmoother::Chebyshev);
+            let value = value.and_then(|value| value.parse().ok()).filter(|degree| (1..=DEGREES).contains(degree));
+            options.degree = value.ok_or_else(wrong)?;
+        }
+        if parts.next().is_some() { Err(wrong()) } else { Ok(options) }
     }
 
     pub(super) fn show(stem: &str, options: &MgOptions, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        match (options.grids, options.smoother) {
-            (None, MgSmoother::Auto) => f.write_str(stem),
-            (Some(count), MgSmoother::Auto) => write!(f, "{stem}={count}"),
-            (None, smoother) => write!(f, "{stem}={}", smoother.as_str()),
-            (Some(count), smoother) => write!(f, "{stem}={count},{}", smoother.as_str()),
-        }
+        let count = options.grids.map(|count| count.to_string());
+        let smoother = (options.smoother != MgSmoother::Auto).then(|| options.smoother.as_str().to_owned());
+        let is_named = options.smoother == MgSmoother::Chebyshev && options.degree != MgOptions::DEGREE;
+        let degree = is_named.then(|| format!("degree={}", options.degree));
+        let parts: Vec<String> = [count, smoother, degree].into_iter().flatten().collect();
+        if parts.is_empty() { f.write_str(stem) } else { write!(f, "{stem}={}", parts.join(",")) }
     }
 }
 
@@ -449,6 +451,8 @@ mod tests {
             "mg=4",
             "mg=chebyshev",
             "mg=4,gauss-seidel",
+            "mg=chebyshev,degree=3",
+            "mg=4,chebyshev,degree=1",
             "amg=degree=3",
             "amg=strength=0.1,unknowns=3,levels=4",
         ] {
@@ -476,6 +480,12 @@ mod tests {
             "mg=x",
             "mg=4,",
             "mg=0,chebyshev",
+            "mg=chebyshev,degree=0",
+            "mg=chebyshev,degree=5",
+            "mg=chebyshev,3",
+            "mg=gauss-seidel,degree=3",
+            "mg=degree=3",
+            "mg=chebyshev,degree=3,4",
         ];
         let without = ["", "iluk", "ilu0=1", "ic0=0", "block-jacobi", "ilu0-jacobi", "ilu0-isai=1", "jacobi=2"];
         let thresholds = [

@@ -350,6 +350,12 @@ fn multigrid() {
         let object =
             solved(&[&["solve", "poisson3d:20", "--solver", "cg", "--precond", "mg=chebyshev"], extra].concat());
         assert!(iterations(&object) < 10 && object["precond"] == "mg=chebyshev", "{object}");
+        for degree in [1, 3, 4] {
+            let precond = format!("mg=chebyshev,degree={degree}");
+            let options = ["solve", "poisson3d:20", "--solver", "cg", "--precond", &precond];
+            let of_degree = solved(&[&options[..], extra].concat());
+            assert!(iterations(&of_degree) < 15 && of_degree["precond"] == *precond, "{of_degree}");
+        }
         assert_eq!(
             (&object["factor"]["plan"], object["factor"]["levels"].as_u64()),
             (&"dia".into(), Some(3)),

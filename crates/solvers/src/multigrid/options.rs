@@ -1,16 +1,24 @@
 //! The options of geometric multigrid.
 
 /// Options of geometric multigrid. The default has no limit of grids and leaves the smoother to the device.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MgOptions {
     /// The largest number of grids; `None` for as many as there can be.
     pub grids: Option<usize>,
     /// The smoother.
     pub smoother: MgSmoother,
+    /// The degree of the Chebyshev smoother, 1 to 4: products per smoothing. Default [`MgOptions::DEGREE`].
+    pub degree: usize,
+}
+
+impl Default for MgOptions {
+    fn default() -> Self {
+        Self { grids: None, smoother: MgSmoother::Auto, degree: Self::DEGREE }
+    }
 }
 
 impl MgOptions {
-    /// The degree of the Chebyshev smoother: products per smoothing.
+    /// The degree of the Chebyshev smoother unless another is named.
     pub const DEGREE: usize = 2;
 }
 

@@ -94,11 +94,11 @@ fn make_within<T: Element, B: RankBackend<T>>(be: &B, block: Csr<T>, precond: Pr
             let chosen = be.incomplete(symbolic, exchanged.values())?;
             Ok(Box::new(Permuted::new(be, columns, chosen)?))
         }
-        Precond::Mg(MgOptions { grids, smoother: MgSmoother::Auto | MgSmoother::GaussSeidel }) => {
+        Precond::Mg(MgOptions { grids, smoother: MgSmoother::Auto | MgSmoother::GaussSeidel, .. }) => {
             Ok(Box::new(be.multigrid(&Hierarchy::galerkin(&block, grids)?)?))
         }
-        Precond::Mg(MgOptions { grids, smoother: MgSmoother::Chebyshev }) => {
-            let (rows, degree) = (Mat::load(be, block)?, MgOptions::DEGREE);
+        Precond::Mg(MgOptions { grids, smoother: MgSmoother::Chebyshev, degree }) => {
+            let rows = Mat::load(be, block)?;
             Ok(Box::new(StencilMultigrid::of(be, &rows, grids, degree, &mut unobserved)?))
         }
         Precond::Amg(options) => Ok(Box::new(Amg::new(be, &block, &options)?)),

@@ -174,7 +174,7 @@ impl<T: Element> Planned<T> {
                 });
             }
             RankPrecond::Same(Precond::Mg(options)) => {
-                let (grids, degree) = (options.grids, MgOptions::DEGREE);
+                let MgOptions { grids, degree, .. } = options;
                 geometric = Some(if plan.symmetric {
                     DistributedMultigrid::of(be, &rows, grids, degree, multigrid::GATHERED)?
                 } else {

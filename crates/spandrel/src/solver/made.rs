@@ -265,7 +265,7 @@ fn named<T: Real, B: Makes<T>>(
         }
         Precond::Ilut(options) => factored(device, Ilut::new(host(), options), host(), watcher),
         Precond::Ic0 => resident::<T, B, Ic0<T>>(device, given, watcher),
-        Precond::Mg(MgOptions { grids, smoother }) => {
+        Precond::Mg(MgOptions { grids, smoother, degree }) => {
             let is_polynomial = match smoother {
                 MgSmoother::GaussSeidel => false,
                 MgSmoother::Chebyshev => true,
@@ -273,7 +273,7 @@ fn named<T: Real, B: Makes<T>>(
             };
             if is_polynomial {
                 let rows = given.rows(device)?;
-                match StencilMultigrid::of(device, &rows, grids, MgOptions::DEGREE, watcher) {
+                match StencilMultigrid::of(device, &rows, grids, degree, watcher) {
                     Ok(mg) => {
                         held(mg.is_stored_order(device), "dia")?;
                         let (nnz, levels) = (mg.nnz(), mg.sizes().len());
