@@ -59,7 +59,7 @@ pub trait Coarsen<F: Format>: Load<F> + Backend<F::Value> {
     ///
     /// # Errors
     /// [`crate::Error::Shape`] unless A is square and P has as many rows; as [`crate::Spgemm::spgemm_symbolic`].
-    #[allow(clippy::type_complexity)] // as the sentence above says
+    #[allow(clippy::type_complexity)] // P^T, and the coarser matrix
     fn galerkin(
         &self,
         a: &Self::Resident,
@@ -72,7 +72,7 @@ pub trait Coarsen<F: Format>: Load<F> + Backend<F::Value> {
     ///
     /// # Errors
     /// Those of [`Coarsen::prolongation`] and [`Coarsen::galerkin`].
-    #[allow(clippy::type_complexity)] // as the sentence above says
+    #[allow(clippy::type_complexity)] // three matrices with vectors, and the plan
     fn coarser_symbolic(
         &self,
         a: &Self::Resident,

@@ -122,7 +122,9 @@ pub enum Error {
         why: String,
     },
     /// New values do not fit the pattern of the factorisation.
-    #[error("refactor: {found} values for a pattern of {expected} entries")]
+    #[error(
+        "new values for a factorisation: {found} values for {expected} entries; give one value per entry, in CSR's order"
+    )]
     Pattern {
         /// How many values.
         found: usize,

@@ -97,7 +97,7 @@ pub(crate) fn alike_by_any_kernel<T: Real, D: Makes<T>>(
 
 /// Compares the arrays and sizes, and returns a product with the matrix and one with the loaded matrix; `None` for one
 /// that is too wide for a product.
-#[allow(clippy::type_complexity)] // as the sentence above says
+#[allow(clippy::type_complexity)] // the two products
 fn compared<T: Real, D: Makes<T>>(
     be: &D,
     what: &str,
