@@ -89,6 +89,17 @@ fn planes_of_a_plane_are_lines() {
 }
 
 #[test]
+fn rows_of_a_rank_may_lack_diagonals_that_others_have() {
+    // Nine points in the first half, five in the second.
+    let a = uneven("poisson2d9:70x44");
+    let n = a.nrows();
+    let is_kept = |i: usize, j: usize| i.min(j) < n / 2 || [0, 1, 70].contains(&i.abs_diff(j));
+    let row = |i: usize| a.row(i).0.iter().zip(a.row(i).1).map(move |(&j, &v)| (i, j as usize, v));
+    let a = Csr::from_triplets(n, n, (0..n).flat_map(row).filter(|&(i, j, _)| is_kept(i, j))).unwrap();
+    alike("two stencils", a, (None, 2, 0), (&[2, 3], 1));
+}
+
+#[test]
 fn weak_axes_are_left_alone_as_on_one_device() {
     // Only z couples strongly, or only x and y.
     let stretched = |along: usize| {

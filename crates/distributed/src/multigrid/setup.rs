@@ -24,19 +24,26 @@ fn stencil<T: Real, B: Join, C: Communicator>(
     layout: &Layout,
     rows: &Rows<T>,
 ) -> Result<Neighbours> {
-    let mut offsets: Vec<i32> = Vec::new();
-    for i in 0..rows.len() {
+    let add = |mut offsets: Vec<i32>, i: usize| {
         let row = rows.first() as i64 + i as i64;
         for &column in rows.row(i).0 {
             let offset = (i64::from(column) - row) as i32;
-            if let Err(at) = offsets.binary_search(&offset) {
+            // More diagonals than a stencil has are as good as any other number of them.
+            if let Err(at) = offsets.binary_search(&offset)
+                && offsets.len() <= NEIGHBOURS
+            {
                 offsets.insert(at, offset);
             }
         }
-        if offsets.len() > NEIGHBOURS {
-            break;
-        }
-    }
+        offsets
+    };
+    let both = |mut offsets: Vec<i32>, others: Vec<i32>| {
+        offsets.extend(others);
+        offsets.sort_unstable();
+        offsets.dedup();
+        offsets
+    };
+    let offsets = (0..rows.len()).into_par_iter().fold(Vec::new, add).reduce(Vec::new, both);
     let all = be.team().all_to_all(vec![bytemuck::cast_slice(&offsets).to_vec(); be.size()])?;
     let mut offsets: Vec<i32> =
         all.iter().flat_map(|of| of.as_chunks::<4>().0).map(|&bytes| i32::from_le_bytes(bytes)).collect();
@@ -163,10 +170,16 @@ pub(super) fn hierarchy<T: Real, B: MultigridDevice<T>, C: Communicator>(
     let mut slab = Slab::finest(stencil(be, layout, rows)?, layout.partition(), rank, degree);
     let entry = entry(slab.rows(rank))?;
     let a = brought(be, rows, |rank| slab.rows(rank))?;
-    // The whole matrix may have diagonals that these rows lack.
+    let a = Arc::new(a);
     let made = || {
-        let diagonals = Dia::on_diagonals(&a, slab.local().offsets())?;
-        Ok(StencilGrid::new(device, slab.local(), Mat::load(device, diagonals)?)?)
+        let converted = Mat::load(device, Arc::clone(&a))?.convert::<Dia<T>>(device)?;
+        let offsets = slab.local().offsets();
+        let diagonals = match device.stencil_offsets(converted.resident()) == offsets {
+            true => converted,
+            // The whole matrix has diagonals that these rows lack.
+            false => Mat::load(device, Dia::on_diagonals(&a, offsets)?)?,
+        };
+        Ok(StencilGrid::new(device, slab.local(), diagonals)?)
     };
     let (finest, spectrum) = be.together(made().map_err(|error: Error| error))?;
     let first = slab.rows(rank).start;
