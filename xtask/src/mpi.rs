@@ -20,10 +20,12 @@ const PROCESSES: [usize; 4] = [1, 2, 3, 4];
 const LIMIT: Duration = Duration::from_secs(120);
 
 /// Matrices with method and preconditioner. A name that begins with a dot is a file made of the generator behind it.
-const CASES: [(&str, &[&str]); 7] = [
+const CASES: [(&str, &[&str]); 9] = [
     ("poisson3d:17", &["--solver", "cg", "--precond", "jacobi"]),
     ("poisson3d:17", &["--solver", "cg", "--precond", "none", "--rhs", "random"]),
     ("electrostatic:n=4000", &["--solver", "cg", "--precond", "chebyshev=3", "--rhs", "from-solution"]),
+    ("poisson3d:30x31x36", &["--solver", "cg", "--precond", "mg=chebyshev"]),
+    ("poisson3d:28", &["--solver", "cg", "--precond", "amg"]),
     ("convdiff3d:16,peclet=3", &["--solver", "bicgstab", "--precond", "jacobi"]),
     ("convdiff3d:16,peclet=3", &["--solver", "gmres", "--precond", "jacobi", "--precision", "f32"]),
     (".convdiff2d:60x50,peclet=3", &["--solver", "bicgstab", "--precond", "none"]),
