@@ -1,7 +1,7 @@
 //! One grid of multigrid that is smoothed by a polynomial, and the way to the next grid and back.
 //!
-//! A grid is the whole one, or the planes of it that a rank holds: see [`super::stencil`] for the cycle and the
-//! formulas. Order: that of the backend's DIA products and of [`spandrel_backend::Stencils`].
+//! A grid is the whole one, or the planes of it that a rank holds: see [`crate::StencilMultigrid`] for the cycle and
+//! the formulas. Order: that of the backend's DIA products and of [`spandrel_backend::Stencils`].
 
 use spandrel_backend::{Backend, Coeff, Convert, Gate, Mat, Operator, Relax, Spectrum, Spmv, Stencils};
 use spandrel_formats::{Coarsening, Csr, Dense, Dia, NEIGHBOURS, Neighbours, Real};
