@@ -10,8 +10,9 @@
 //! Order: that of one device. The entries of an own row, the restriction to an own point and the interpolation to one
 //! have the same terms in the same order on a part of the grid.
 //!
-//! Cost: a rank computes with 2 `degree` to 2 `degree` + 1 planes more at each end of each grid. The set-up brings the
-//! rows of these planes, and the coefficients of coarse ones, through the host.
+//! Cost: a rank computes with 2 `degree` planes more, at least 4, at each end of each grid, and with another one where
+//! that makes the first even. The set-up brings the rows of these planes, and the coefficients of coarse ones, through
+//! the host.
 
 mod setup;
 mod slab;
