@@ -1,18 +1,16 @@
-//! Packs the PTX of `ptx/` for the library: each kernel by itself, so that one of them is unpacked when it is first
-//! launched.
+//! Packs the PTX of `ptx/` for the library: in groups of neighbouring kernels, which resemble each other, so that little
+//! is unpacked when one of them is first launched.
 //!
-//! For each `ptx/NAME.ptx` two files: `NAME.packed`, the parts one after the other in Deflate's format, and `NAME.rs`,
-//! an expression of type `crate::module::Text` with the place of each part. The first part is what stands before the
-//! kernels.
+//! For each `ptx/NAME.ptx` two files: `NAME.packed`, the groups one after the other in Zstandard's format, and
+//! `NAME.rs`, an expression of type `crate::module::Text` with the place of each group and part. The first part is what
+//! stands before the kernels, and a group of its own.
+//!
+//! 21.8 MB of text become 4.3 MB if each kernel is packed by itself, by Deflate or Zstandard, and 2.4 MB in groups.
 
 use std::error::Error;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
-
-use flate2::Compression;
-use flate2::write::DeflateEncoder;
 
 /// What kernels of a text begin with, its declarations before them. As in `src/module.rs`.
 const ENTRY: &str = "\n.visible .entry ";
@@ -41,18 +39,32 @@ fn main() -> Result<(), Box<dyn Error>> {
     Ok(done.into_iter().collect::<Result<(), String>>()?)
 }
 
+/// The least bytes of a group, but for the last of a text.
+const GROUP: usize = 256 << 10;
+/// Zstandard's level.
+const LEVEL: i32 = 19;
+
 fn pack(path: &Path, out: &Path) -> Result<(), Box<dyn Error>> {
     let name = path.file_stem().and_then(|stem| stem.to_str()).ok_or("a name in UTF-8")?;
     let text = fs::read_to_string(path)?;
-    let (mut packed, mut parts) = (Vec::new(), String::new());
-    for (k, part) in text.split(ENTRY).enumerate() {
+    let (mut packed, mut groups, mut parts) = (Vec::new(), String::new(), String::new());
+    let (mut group, mut number) = (String::new(), 0);
+    let mut pieces = text.split(ENTRY).enumerate().peekable();
+    while let Some((k, part)) = pieces.next() {
         let entry = if k == 0 { "" } else { part.split('(').next().unwrap_or_default().trim() };
-        let mut encoder = DeflateEncoder::new(&mut packed, Compression::default());
-        encoder.write_all(part.as_bytes())?;
-        encoder.finish()?;
-        writeln!(parts, "    Part {{ entry: {entry:?}, end: {}, len: {} }},", packed.len(), part.len())?;
+        let (at, len) = (group.len(), part.len());
+        writeln!(parts, "    Part {{ entry: {entry:?}, group: {number}, at: {at}, len: {len} }},")?;
+        group += part;
+        if k == 0 || group.len() >= GROUP || pieces.peek().is_none() {
+            packed.extend(zstd::bulk::compress(group.as_bytes(), LEVEL)?);
+            writeln!(groups, "    Group {{ end: {}, len: {} }},", packed.len(), group.len())?;
+            number += 1;
+            group.clear();
+        }
     }
     fs::write(out.join(format!("{name}.packed")), &packed)?;
-    let of = format!("Text {{\n  packed: include_bytes!(\"{name}.packed\"),\n  parts: &[\n{parts}  ],\n}}\n");
+    let of = format!(
+        "Text {{\n  packed: include_bytes!(\"{name}.packed\"),\n  groups: &[\n{groups}  ],\n  parts: &[\n{parts}  ],\n}}\n"
+    );
     Ok(fs::write(out.join(format!("{name}.rs")), of)?)
 }

@@ -1,5 +1,5 @@
-//! The kernels: one PTX text per noun, embedded as build.rs packs it, each kernel by itself. The driver compiles what
-//! it loads, so each kernel is unpacked and loaded when it is first launched. A text may have a variant for a newer
+//! The kernels: one PTX text per noun, embedded as build.rs packs it. The driver compiles what it loads,
+//! so each kernel is loaded by itself, when it is first launched. A text may have a variant for a newer
 //! architecture, which is taken if the device has it.
 //!
 //! Early kernels, those of products and vectors, are launched while the previous kernel ends (programmatic dependent
@@ -9,12 +9,11 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::io::Read;
 use std::sync::Arc;
 
 use cudarc::driver::{CudaContext, CudaFunction};
 use cudarc::nvrtc::Ptx;
-use flate2::read::DeflateDecoder;
+use ruzstd::decoding::FrameDecoder;
 use spandrel_backend::Result;
 
 use crate::error::failed;
@@ -22,10 +21,20 @@ use crate::error::failed;
 /// A text of PTX, in parts.
 #[derive(Debug)]
 struct Text {
-    /// The parts one after the other, each compressed separately.
+    /// The groups one after the other, each compressed separately.
     packed: &'static [u8],
+    groups: &'static [Group],
     /// The text before the kernels, then one part per kernel.
     parts: &'static [Part],
+}
+
+/// Parts that are unpacked together.
+#[derive(Debug)]
+struct Group {
+    /// Its end among the packed bytes; it begins at the end of the previous group.
+    end: usize,
+    /// Its bytes unpacked.
+    len: usize,
 }
 
 /// A part of a text.
@@ -33,20 +42,28 @@ struct Text {
 struct Part {
     /// The kernel's name; empty for the text before all kernels.
     entry: &'static str,
-    /// Its end among the packed bytes; it begins at the end of the previous part.
-    end: usize,
+    group: usize,
+    /// Where it begins in its unpacked group.
+    at: usize,
     /// Its bytes unpacked.
     len: usize,
 }
 
 impl Text {
+    /// A group, unpacked; `None` if it does not exist.
+    fn group(&self, number: usize) -> Option<String> {
+        let Group { end, len } = *self.groups.get(number)?;
+        let begin = number.checked_sub(1).map_or(0, |before| self.groups[before].end);
+        let mut text = vec![0; len];
+        let unpacked = FrameDecoder::new().decode_all(self.packed.get(begin..end)?, &mut text).ok()?;
+        text.truncate(unpacked);
+        String::from_utf8(text).ok().filter(|text| text.len() == len)
+    }
+
     /// The unpacked text of a part; `None` if it does not exist.
     fn part(&self, at: usize) -> Option<String> {
-        let Part { end, len, .. } = *self.parts.get(at)?;
-        let begin = at.checked_sub(1).map_or(0, |before| self.parts[before].end);
-        let mut text = String::with_capacity(len);
-        DeflateDecoder::new(self.packed.get(begin..end)?).read_to_string(&mut text).ok()?;
-        (text.len() == len).then_some(text)
+        let Part { group, at, len, .. } = *self.parts.get(at)?;
+        Some(self.group(group)?.get(at..at + len)?.to_owned())
     }
 
     /// The text with only the kernel `entry`, which the driver compiles at its first launch. A whole module takes up to
@@ -62,8 +79,10 @@ impl Text {
 
     /// All of it.
     fn whole(&self) -> Option<String> {
-        let parts: Option<Vec<String>> = (0..self.parts.len()).map(|at| self.part(at)).collect();
-        Some(parts?.join(ENTRY))
+        let groups: Option<Vec<String>> = (0..self.groups.len()).map(|number| self.group(number)).collect();
+        let groups = groups?;
+        let part = |part: &Part| groups.get(part.group)?.get(part.at..part.at + part.len);
+        Some(self.parts.iter().map(part).collect::<Option<Vec<&str>>>()?.join(ENTRY))
     }
 }
 
@@ -256,7 +275,7 @@ mod tests {
             .flat_map(|source| source.variants)
             .map(|(_, text)| (text.packed.len(), text.parts.iter().map(|part| part.len).sum::<usize>()))
             .fold((0, 0), |(a, b), (c, d)| (a + c, b + d));
-        assert!(packed < whole / 4, "{packed} bytes for {whole}");
+        assert!(packed < whole / 8, "{packed} bytes for {whole}");
     }
 
     #[test]
@@ -283,9 +302,10 @@ mod tests {
         assert_eq!(text.alone("none_vector_f64"), None);
         assert_eq!(text.alone(""), None, "that is what stands before all");
         assert_eq!(text.part(text.parts.len()), None);
-        let cut = Text { packed: &text.packed[..8], parts: text.parts };
+        let cut = Text { packed: &text.packed[..8], groups: text.groups, parts: text.parts };
         assert_eq!((cut.part(0), cut.whole()), (None, None));
-        let other = Text { packed: &[0xff; 64], parts: &[Part { entry: "", end: 64, len: 100 }] };
+        let parts = &[Part { entry: "", group: 0, at: 0, len: 100 }];
+        let other = Text { packed: &[0xff; 64], groups: &[Group { end: 64, len: 100 }], parts };
         assert_eq!(other.part(0), None);
     }
 
