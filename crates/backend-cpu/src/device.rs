@@ -3,7 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use spandrel_backend::{Device, Error, Gate, Join, Latest, Report, Result, Roots, Step, Watch};
+use spandrel_backend::{Device, Error, Gate, Join, Latest, PeerSums, Report, Result, Roots, Step, Watch};
 use spandrel_formats::Profile;
 
 use crate::Monitor;
@@ -21,7 +21,14 @@ pub struct Cpu {
     scratch: Arc<Scratch>,
     profile: Arc<Profile>,
     /// Completes dot products whose vectors are parts of longer ones.
-    roots: Option<Arc<dyn Roots>>,
+    sums: Option<Sums>,
+}
+
+/// How dot products over several ranks are completed.
+#[derive(Clone, Debug)]
+pub(crate) enum Sums {
+    Roots(Arc<dyn Roots>),
+    Peers(Arc<PeerSums<Cpu>>),
 }
 
 impl Default for Cpu {
@@ -50,7 +57,7 @@ impl Cpu {
 
     fn over(threads: Threads) -> Self {
         let profile = Arc::new(crate::profile::of(threads.count()));
-        Self { threads, simd: Simd::detect(), scratch: Arc::default(), profile, roots: None }
+        Self { threads, simd: Simd::detect(), scratch: Arc::default(), profile, sums: None }
     }
 
     /// Returns the same device, limited to narrower vector instructions. For comparing the levels; a level that the
@@ -85,8 +92,13 @@ impl Cpu {
         &self.scratch
     }
 
-    pub(crate) fn roots(&self) -> Option<&dyn Roots> {
-        self.roots.as_deref()
+    pub(crate) fn sums(&self) -> Option<&Sums> {
+        self.sums.as_ref()
+    }
+
+    /// The same device, whose dot products are completed so.
+    pub(crate) fn with_sums(&self, sums: Sums) -> Self {
+        Self { sums: Some(sums), ..self.clone() }
     }
 
     /// Splits 0..n into ranges that begin at multiples of `granule` and runs them in parallel. An element costs `bytes`
@@ -158,6 +170,6 @@ impl Device for Cpu {
 
 impl Join for Cpu {
     fn joined<R>(&self, roots: &Arc<dyn Roots>, work: impl FnOnce(&Self) -> R) -> R {
-        work(&Self { roots: Some(Arc::clone(roots)), ..self.clone() })
+        work(&self.with_sums(Sums::Roots(Arc::clone(roots))))
     }
 }

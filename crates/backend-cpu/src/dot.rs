@@ -9,6 +9,7 @@ use spandrel_backend::Result;
 use spandrel_formats::Real;
 
 use crate::Cpu;
+use crate::device::Sums;
 use crate::simd::{fma, simd_fn};
 use crate::threads::Shared;
 
@@ -81,20 +82,23 @@ pub(crate) fn combine<T: Real>(partials: &mut [T]) -> T {
 /// elements, or by that of the whole vectors if these are parts of longer ones.
 ///
 /// # Errors
-/// Those of [`spandrel_backend::Roots`].
+/// Those of [`spandrel_backend::Roots`] and [`crate::peers::complete`].
 pub(crate) fn complete<T: Real, const N: usize>(cpu: &Cpu, partials: &mut [T]) -> Result<[T; N]> {
     let mut sums = [T::zero(); N];
-    match cpu.roots() {
+    match cpu.sums() {
         None => {
             let blocks = partials.len() / N;
             for (i, sum) in sums.iter_mut().enumerate() {
                 *sum = combine(&mut partials[i * blocks..(i + 1) * blocks]);
             }
         }
-        Some(roots) if T::BYTES == size_of::<f32>() => {
+        Some(Sums::Peers(peers)) => sums = crate::peers::complete(cpu, peers, partials)?,
+        Some(Sums::Roots(roots)) if T::BYTES == size_of::<f32>() => {
             roots.roots_f32(bytemuck::cast_slice_mut(partials), bytemuck::cast_slice_mut(&mut sums))?;
         }
-        Some(roots) => roots.roots_f64(bytemuck::cast_slice_mut(partials), bytemuck::cast_slice_mut(&mut sums))?,
+        Some(Sums::Roots(roots)) => {
+            roots.roots_f64(bytemuck::cast_slice_mut(partials), bytemuck::cast_slice_mut(&mut sums))?;
+        }
     }
     Ok(sums)
 }

@@ -2,12 +2,16 @@
 //!
 //! Cost: places and entries once. One thread, because ranks exchange few entries.
 
+use std::ops::Range;
+use std::sync::Arc;
+
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Entries, Error, Gate, Result};
 use spandrel_formats::Real;
 use spandrel_formats::index::Ordinal;
 
 use crate::device::open;
+use crate::peers::CpuSendBuffer;
 use crate::{Cpu, Vector};
 
 /// Places in vectors of one length.
@@ -19,7 +23,7 @@ pub struct CpuPlaces {
 }
 
 /// The elements from `at` on, `count` of them.
-fn range(op: &'static str, len: usize, at: usize, count: usize) -> Result<std::ops::Range<usize>> {
+fn range(op: &'static str, len: usize, at: usize, count: usize) -> Result<Range<usize>> {
     match at.checked_add(count) {
         Some(end) if end <= len => Ok(at..end),
         end => Err(Error::Shape { op, what: "a range", found: end.unwrap_or(usize::MAX), expected: len }),
@@ -46,9 +50,19 @@ impl<T: Real> Entries<T> for Cpu {
         Ok(())
     }
 
-    fn scatter_entries(&self, from: &Vector<T>, at: usize, places: &CpuPlaces, to: &mut Vector<T>) -> Result<()> {
+    fn scatter_entries(
+        &self,
+        gate: Gate<'_, Self>,
+        from: &Vector<T>,
+        at: usize,
+        places: &CpuPlaces,
+        to: &mut Vector<T>,
+    ) -> Result<()> {
         expect_len("scatter_entries", "to", to.len(), places.len)?;
         let range = range("scatter_entries", from.len(), at, places.places.len())?;
+        if !open(gate) {
+            return Ok(());
+        }
         let to = to.as_mut_slice();
         for (&value, &place) in from.as_slice()[range].iter().zip(&places.places) {
             to[place as usize] = value;
@@ -95,5 +109,23 @@ impl<T: Real> Entries<T> for Cpu {
         let range = range("write_range", to.len(), at, host.len())?;
         to.as_mut_slice()[range].copy_from_slice(host);
         Ok(())
+    }
+
+    fn send_entries(&self, from: &Vector<T>, places: &CpuPlaces, turn: u64, buffer: &CpuSendBuffer) -> Result<()> {
+        expect_len("send_entries", "from", from.len(), places.len)?;
+        let from = from.as_slice();
+        buffer.put(turn, places.places.iter().map(|&place| from[place as usize]))
+    }
+
+    fn receive_entries(
+        &self,
+        turn: u64,
+        peer: &Arc<CpuSendBuffer>,
+        sent: Range<usize>,
+        to: &mut Vector<T>,
+        at: usize,
+    ) -> Result<()> {
+        let range = range("receive_entries", to.len(), at, sent.len())?;
+        peer.take(turn, sent, &mut to.as_mut_slice()[range])
     }
 }

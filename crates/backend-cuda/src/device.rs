@@ -16,6 +16,7 @@ use crate::landing::Landing;
 use crate::launch::{BLOCK, TreeArg};
 use crate::memory::{Address, Buffer};
 use crate::module::{Function, Modules};
+use crate::peers::Gathered;
 use crate::persistent::Exchange;
 use crate::staging::Staging;
 use crate::{DeviceInfo, Monitor, first_usable, probe};
@@ -36,6 +37,8 @@ pub struct Cuda {
     landing: RefCell<Landing>,
     /// Completes sums over vectors that are parts of longer ones.
     completion: Completion,
+    /// For sums that the devices of the ranks complete themselves.
+    gathered: RefCell<Gathered>,
     modules: Modules,
     /// Kept as long as copies on the queue may use it.
     _staging: Arc<Staging>,
@@ -51,7 +54,7 @@ pub struct Cuda {
 struct Scratch {
     /// One word, 0 between operations.
     ticket: Buffer<u32>,
-    /// Two sums of this device's elements, if the host completes them.
+    /// Two sums of this device's elements, if it is joined.
     own: Buffer<u64>,
     current: Room,
     outgrown: Vec<Room>,
@@ -140,6 +143,7 @@ impl Cuda {
             packed: RefCell::default(),
             landing: RefCell::default(),
             completion: RefCell::default(),
+            gathered: RefCell::default(),
             modules: Modules::default(),
             _staging: Staging::of(&stream),
             stream,
@@ -241,16 +245,22 @@ impl Cuda {
         Ok(())
     }
 
-    /// The tree for up to two sums over `len` elements; the second `out` is null if there is only one. If the host
-    /// completes sums, [`Cuda::complete`] must follow the kernel.
+    /// The tree for up to two sums over `len` elements; the second `out` is null if there is only one. If the device is
+    /// joined, [`Cuda::complete`] must follow the kernel.
     pub(crate) fn tree(&self, len: usize, mut out: [Address; 2]) -> Result<TreeArg> {
-        self.reserve(len)?;
-        let scratch = self.scratch.borrow();
         if self.is_joined() {
+            let scratch = self.scratch.borrow();
             for (k, out) in out.iter_mut().enumerate().filter(|(_, out)| **out != Address::NULL) {
                 *out = scratch.own.address(k);
             }
         }
+        self.own_tree(len, out)
+    }
+
+    /// As [`Cuda::tree`], for sums that are complete with the kernel, whether the device is joined or not.
+    pub(crate) fn own_tree(&self, len: usize, out: [Address; 2]) -> Result<TreeArg> {
+        self.reserve(len)?;
+        let scratch = self.scratch.borrow();
         Ok(TreeArg {
             partials: scratch.current.partials.pointer(),
             stride: words(len) as u64,
@@ -289,6 +299,11 @@ impl Cuda {
     /// What completes sums at present.
     pub(crate) fn completion(&self) -> &Completion {
         &self.completion
+    }
+
+    /// Memory for sums that the devices of the ranks complete themselves.
+    pub(crate) fn gathered(&self) -> &RefCell<Gathered> {
+        &self.gathered
     }
 
     /// The slots of persistent solves.

@@ -3,6 +3,8 @@
 //! Order: element-wise. Cost: places and entries once, the vector at these places by sectors of 32 bytes. Only the
 //! entries pass the bus. Kernels: those that gather and scatter in kernels/sparse_vec.cu.
 
+use std::ops::Range;
+
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Entries, Error, Gate, Result};
 use spandrel_formats::Real;
@@ -11,6 +13,7 @@ use spandrel_formats::index::Ordinal;
 use crate::device::gate_pointer;
 use crate::launch::Grid;
 use crate::memory::{Address, Buffer};
+use crate::peers::{Peer, SendBuffer};
 use crate::sparse_vec::{GatherSparseVec, ScatterSparseVec};
 use crate::{Cuda, Vector};
 
@@ -42,13 +45,19 @@ impl Cuda {
         unsafe { self.launch::<T, _>(GatherSparseVec::ENTRY, Grid::rows(places.places.len()), &parameters) }
     }
 
-    /// y at the places <- values.
+    /// y at the places <- values, unless the gate is closed.
     ///
     /// # Safety
     /// As [`Cuda::gather_to`].
-    unsafe fn scatter_from<T: Real>(&self, values: Address, places: &CudaPlaces, y: &mut Vector<T>) -> Result<()> {
+    unsafe fn scatter_from<T: Real>(
+        &self,
+        gate: Gate<'_, Self>,
+        values: Address,
+        places: &CudaPlaces,
+        y: &mut Vector<T>,
+    ) -> Result<()> {
         let (nnz, indices) = (places.places.len() as u64, places.places.pointer());
-        let parameters = ScatterSparseVec { nnz, indices, values, y: y.pointer(), gate: Address::NULL };
+        let parameters = ScatterSparseVec { nnz, indices, values, y: y.pointer(), gate: gate_pointer(gate) };
         // SAFETY: scatter_sparse_vec(nnz, indices, values, y, gate), every index below y's length.
         unsafe { self.launch::<T, _>(ScatterSparseVec::ENTRY, Grid::rows(places.places.len()), &parameters) }
     }
@@ -71,11 +80,18 @@ impl<T: Real> Entries<T> for Cuda {
         unsafe { self.gather_to(from, places, to.buffer().address(at)) }
     }
 
-    fn scatter_entries(&self, from: &Vector<T>, at: usize, places: &CudaPlaces, to: &mut Vector<T>) -> Result<()> {
+    fn scatter_entries(
+        &self,
+        gate: Gate<'_, Self>,
+        from: &Vector<T>,
+        at: usize,
+        places: &CudaPlaces,
+        to: &mut Vector<T>,
+    ) -> Result<()> {
         expect_len("scatter_entries", "to", to.len(), places.len)?;
         expect_range("scatter_entries", from.len(), at, places.places.len())?;
         // SAFETY: the range lies inside `from`, and the length of `to` was compared.
-        unsafe { self.scatter_from(from.buffer().address(at), places, to) }
+        unsafe { self.scatter_from(gate, from.buffer().address(at), places, to) }
     }
 
     fn fetch_entries(
@@ -114,7 +130,7 @@ impl<T: Real> Entries<T> for Cuda {
         let room = unsafe { Buffer::<T>::borrow(self.stream(), packed.get(), host.len()) };
         room.write_at(0, host)?;
         // SAFETY: the entries lie there, and the length of `to` was compared.
-        unsafe { self.scatter_from(packed, places, to) }
+        unsafe { self.scatter_from(None, packed, places, to) }
     }
 
     fn read_range(&self, from: &Vector<T>, at: usize, host: &mut [T]) -> Result<()> {
@@ -128,5 +144,21 @@ impl<T: Real> Entries<T> for Cuda {
     fn write_range(&self, host: &[T], to: &mut Vector<T>, at: usize) -> Result<()> {
         expect_range("write_range", to.len(), at, host.len())?;
         to.buffer().write_at(at, host)
+    }
+
+    fn send_entries(&self, from: &Vector<T>, places: &CudaPlaces, turn: u64, buffer: &SendBuffer) -> Result<()> {
+        expect_len("send_entries", "from", from.len(), places.len)?;
+        let room = buffer.room::<T>(turn, places.places.len())?;
+        if places.places.len() == 0 {
+            return Ok(());
+        }
+        // SAFETY: `room` has place for the entries, and the length of `from` was compared.
+        unsafe { self.gather_to(from, places, room) }
+    }
+
+    fn receive_entries(&self, turn: u64, peer: &Peer, sent: Range<usize>, to: &mut Vector<T>, at: usize) -> Result<()> {
+        expect_range("receive_entries", to.len(), at, sent.len())?;
+        // SAFETY: the range lies inside `to`, whose memory is freed in the order of this queue.
+        unsafe { peer.take::<T>(turn, sent, to.buffer().address(at)) }
     }
 }

@@ -1,15 +1,16 @@
-//! Sums over vectors that are parts of longer ones: the host completes them with the block results of other ranks.
+//! Sums over vectors that are parts of longer ones: the host completes them with the block results of other ranks, or
+//! the devices gather these themselves (peers.rs).
 //!
 //! The kernels are those of whole vectors. They leave block results in the scratch memory of sums, and write this
-//! device's own sum there too, not to the scalar. The host reads the block results, together with the gate, and writes
-//! the sum of all ranks to the scalar. A step that checks or observes such a sum runs as separate kernels.
+//! device's own sum there too, not to the scalar. A step that checks or observes such a sum runs as separate kernels.
 //!
-//! Cost of a sum: the kernel, one wait, a copy of n/1024 block results, and a launch that writes the scalar.
+//! With roots, the host reads the block results, together with the gate, and writes
+//! the sum of all ranks to the scalar. Cost of a sum: the kernel, one wait, a copy of n/1024 block results, and a launch that writes the scalar.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
-use spandrel_backend::{Backend, Coeff, Error, Gate, Join, Result, Roots};
+use spandrel_backend::{Backend, Coeff, Error, Gate, Join, PeerSums, Result, Roots};
 use spandrel_formats::Real;
 
 use crate::device::gate_pointer;
@@ -18,10 +19,24 @@ use crate::launch::BLOCK;
 use crate::{Cuda, Scalar, Vector};
 
 /// What completes the sums of a device at present.
-pub(crate) type Completion = RefCell<Option<Arc<dyn Roots>>>;
+pub(crate) type Completion = RefCell<Option<Sums>>;
+
+/// How sums over several ranks are completed.
+#[derive(Clone)]
+pub(crate) enum Sums {
+    Roots(Arc<dyn Roots>),
+    Peers(Arc<PeerSums<Cuda>>),
+}
 
 /// Puts back what completed the sums before, also if work panics.
-struct Before<'c>(&'c Completion, Option<Arc<dyn Roots>>);
+pub(crate) struct Before<'c>(&'c Completion, Option<Sums>);
+
+impl<'c> Before<'c> {
+    /// Completes the sums of a device so until this is dropped.
+    pub(crate) fn of(cuda: &'c Cuda, sums: Sums) -> Self {
+        Self(cuda.completion(), cuda.completion().replace(Some(sums)))
+    }
+}
 
 impl Drop for Before<'_> {
     fn drop(&mut self) {
@@ -31,7 +46,7 @@ impl Drop for Before<'_> {
 
 impl Join for Cuda {
     fn joined<R>(&self, roots: &Arc<dyn Roots>, work: impl FnOnce(&Self) -> R) -> R {
-        let _before = Before(self.completion(), self.completion().replace(Some(Arc::clone(roots))));
+        let _before = Before::of(self, Sums::Roots(Arc::clone(roots)));
         work(self)
     }
 }
@@ -43,8 +58,8 @@ impl Cuda {
         self.completion().borrow().is_some()
     }
 
-    /// If the device is joined, completes the last kernel's sums over `n` elements, and blocks. With `root`, writes
-    /// their square roots.
+    /// If the device is joined, completes the last kernel's sums over `n` elements, and blocks if the host has to do
+    /// it. With `root`, writes their square roots.
     pub(crate) fn complete<T: Real, const K: usize>(
         &self,
         gate: Gate<'_, Self>,
@@ -52,11 +67,15 @@ impl Cuda {
         root: bool,
         out: [&mut Scalar<T>; K],
     ) -> Result<()> {
-        let Some(roots) = self.completion().borrow().clone() else { return Ok(()) };
+        let Some(sums) = self.completion().borrow().clone() else { return Ok(()) };
         if self.is_capturing() {
-            let why = "a sum over several ranks passes through the host and cannot be recorded: run it step by step";
+            let why = "the hosts of several ranks meet for a sum, which cannot be recorded: run it step by step";
             return Err(Error::Device { device: NAME, why: why.into() });
         }
+        let roots = match sums {
+            Sums::Roots(roots) => roots,
+            Sums::Peers(sums) => return self.complete_with_peers(&sums, gate, n, root, out),
+        };
         let blocks = n.div_ceil(BLOCK);
         let results: [_; K] = self.block_results::<T, K>(n);
         let landing = &mut *self.landing().borrow_mut();

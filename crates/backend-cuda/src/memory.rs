@@ -34,6 +34,10 @@ impl Address {
     /// The null address.
     pub(crate) const NULL: Self = Self(0);
 
+    pub(crate) fn new(pointer: sys::CUdeviceptr) -> Self {
+        Self(pointer)
+    }
+
     /// In the form that the driver takes.
     pub(crate) fn get(self) -> sys::CUdeviceptr {
         self.0

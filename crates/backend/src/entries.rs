@@ -1,9 +1,11 @@
 //! Chosen entries of vectors: what the ranks of a distributed solve exchange.
 
+use std::ops::Range;
+
 use spandrel_formats::Real;
 use spandrel_formats::index::Ordinal;
 
-use crate::{Backend, Gate, Result};
+use crate::{Backend, Gate, Peers, Result};
 
 /// Moves chosen entries between vectors, and between a device and the host.
 ///
@@ -12,7 +14,7 @@ use crate::{Backend, Gate, Result};
 /// # Errors
 /// [`crate::Error::Shape`] for a vector of another length than the places are for, and for a range that leaves its
 /// vector; [`crate::Error::Device`] if the device fails. The outputs are then unchanged.
-pub trait Entries<T: Real>: Backend<T> {
+pub trait Entries<T: Real>: Backend<T> + Peers {
     /// A list of places in vectors of one length, on the device.
     type Places: Send + Sync;
 
@@ -29,9 +31,10 @@ pub trait Entries<T: Real>: Backend<T> {
         to: &mut Self::Vector,
         at: usize,
     ) -> Result<()>;
-    /// `to[places[k]] <- from[at + k]` for every k. No place may occur twice.
+    /// `to[places[k]] <- from[at + k]` for every k, unless the gate is closed. No place may occur twice.
     fn scatter_entries(
         &self,
+        gate: Gate<'_, Self>,
         from: &Self::Vector,
         at: usize,
         places: &Self::Places,
@@ -51,4 +54,22 @@ pub trait Entries<T: Real>: Backend<T> {
     fn read_range(&self, from: &Self::Vector, at: usize, host: &mut [T]) -> Result<()>;
     /// `to[at..at + host.len()] <- host`.
     fn write_range(&self, host: &[T], to: &mut Self::Vector, at: usize) -> Result<()>;
+    /// Puts `from[places[k]]`, for every k, into the half of a send buffer that is this turn's.
+    fn send_entries(
+        &self,
+        from: &Self::Vector,
+        places: &Self::Places,
+        turn: u64,
+        buffer: &Self::SendBuffer,
+    ) -> Result<()>;
+    /// `to[at + k] <- sent[range.start + k]` for every k of the range, where `sent` is what a peer has put into its
+    /// send buffer in this turn.
+    fn receive_entries(
+        &self,
+        turn: u64,
+        peer: &Self::Peer,
+        range: Range<usize>,
+        to: &mut Self::Vector,
+        at: usize,
+    ) -> Result<()>;
 }

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::{Device, Result};
+use crate::{Peers, Result};
 
 /// Forms the roots of dot products whose vectors lie on several devices.
 ///
@@ -21,7 +21,7 @@ pub trait Roots: fmt::Debug + Send + Sync {
 }
 
 /// A device whose vectors can be parts of longer ones.
-pub trait Join: Device + 'static {
+pub trait Join: Peers {
     /// Runs `work` on this device. Dot products and norms of `work`, fused or not, are completed by `roots`. All other
     /// operations stay as they are.
     ///

@@ -34,6 +34,7 @@ pub mod mat;
 pub mod monitor;
 pub mod operator;
 pub mod ops;
+pub mod peers;
 pub mod preconditioner;
 pub mod spgemm;
 pub mod sptrsv;
@@ -62,6 +63,7 @@ pub use mat::{IntoArc, Mat};
 pub use monitor::{Latest, Phase, Quantity, Report, Stop, Watch};
 pub use operator::Operator;
 pub use ops::{Backend, Coeff, Convert, Converted, Load, Order, SparseVector, Spmm, Spmv, SpmvTransposed};
+pub use peers::{Meeting, PeerSums, Peers};
 pub use preconditioner::Preconditioner;
 #[doc(no_inline)]
 pub use spandrel_formats::Profile;

@@ -238,10 +238,13 @@ pub(crate) struct SolveArgs {
     /// Solve on K ranks as --ranks does, each on a GPU of this machine. If there are fewer GPUs than K, ranks share
     /// them.
     ///
-    /// x has the same bits as with --ranks: every GPU uses only kernels whose order of summation the CPU shares. Sums
-    /// and entries that ranks exchange pass through the host.
+    /// x has the same bits as with --ranks: every GPU uses only kernels whose order of summation the CPU shares.
     #[arg(long, value_name = "K", allow_negative_numbers = true, value_parser = rank_count, help_heading = "Machine")]
     pub(crate) gpus: Option<usize>,
+    /// How ranks exchange entries of vectors and sums: devices read each other's memory where they can, or everything
+    /// passes through the host. x has the same bits.
+    #[arg(long, value_enum, ignore_case = true, default_value_t = Messages::Auto, help_heading = "Machine")]
+    pub(crate) messages: Messages,
     /// Seconds that a rank waits for another before the solve fails. Default: 600.
     #[arg(long, value_name = "SECONDS", allow_negative_numbers = true, value_parser = seconds, help_heading = "Machine")]
     pub(crate) rank_wait: Option<std::time::Duration>,
@@ -395,6 +398,15 @@ pub(crate) enum Accept {
     Residual,
     /// That, or a backward error of the size of rounding.
     Backward,
+}
+
+/// How ranks exchange what they need of each other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Messages {
+    /// From device to device where all of them can read each other's memory, else through the host.
+    Auto,
+    /// Through the host.
+    Host,
 }
 
 /// Element types of a solve.

@@ -95,7 +95,9 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
         all.extend(trials::of_stencils::<f32, _>(&fleet));
         all.extend(trials::of_stencils::<f64, _>(&fleet));
         trials::joined::trials::<f32, _>(&fleet, &mut all);
+        trials::peers::trials::<f32, _>(&fleet, &mut all);
         trials::joined::trials::<f64, _>(&fleet, &mut all);
+        trials::peers::trials::<f64, _>(&fleet, &mut all);
     }
     if wanted("trace") {
         let trace = Trace::new(Cpu::with_threads(2)?);
@@ -190,7 +192,9 @@ impl Gpu {
         trials::cuda::trials(own, Cuda::new, &mut all);
         trials::wrapped::trials(own, cases, &mut all);
         trials::joined::trials::<f32, _>(own, &mut all);
+        trials::peers::trials::<f32, _>(own, &mut all);
         trials::joined::trials::<f64, _>(own, &mut all);
+        trials::peers::trials::<f64, _>(own, &mut all);
         trials::persistent::trials::<f32>(own, &mut all);
         trials::persistent::trials::<f64>(own, &mut all);
         all.extend(trials::of_plans(waiting, Cuda::new, selection.matrices.as_deref()));

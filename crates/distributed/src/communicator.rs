@@ -4,7 +4,9 @@
 //! with the same checks for every transport. A transport adds the two things that only it can know: that another rank
 //! is gone, and that a wait has taken too long.
 
+use std::any::Any;
 use std::fmt;
+use std::sync::Arc;
 
 use spandrel_backend::Result;
 
@@ -41,4 +43,15 @@ pub trait Communicator: fmt::Debug + Send + Sync + 'static {
     /// Tells every other rank that the work has failed because of rank `culprit`, this one or another, so that none of
     /// them waits. Only the first failure counts, so that every rank names the same culprit.
     fn fail(&self, culprit: usize, why: &str);
+
+    /// Shows a value to the other ranks, instead of the one shown before. Returns false if they cannot see it, because
+    /// they are other processes. Does not wait.
+    fn show(&self, _: Arc<dyn Any + Send + Sync>) -> bool {
+        false
+    }
+
+    /// What a rank shows.
+    fn shown(&self, _: usize) -> Option<Arc<dyn Any + Send + Sync>> {
+        None
+    }
 }

@@ -17,7 +17,7 @@ use spandrel_backend::{
 use spandrel_formats::Real;
 
 use crate::communicator::Communicator;
-use crate::layout::Layout;
+use crate::layout::{Completion, Layout};
 use crate::partition::Partition;
 use crate::rows::{Column, Rows};
 use crate::team::{Call, Team, Traffic};
@@ -51,6 +51,12 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
     /// [`crate::DistributedMat`].
     pub fn new(device: B, communicator: C) -> Self {
         Self { device, team: Arc::new(Team::new(communicator)), layouts: Mutex::default() }
+    }
+
+    /// As [`Distributed::new`], but devices never read each other's memory: every message passes through the host, as
+    /// between processes. Results have the same bits. Every rank must choose alike.
+    pub fn through_host(device: B, communicator: C) -> Self {
+        Self { device, team: Arc::new(Team::new(communicator).through_host()), layouts: Mutex::default() }
     }
 
     /// Says how vectors of `partition.len()` elements lie on the ranks. The first layout is that of
@@ -88,7 +94,7 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
                 ),
             }),
             None => {
-                let layout = Arc::new(Layout::new(&self.team, partition));
+                let layout = Arc::new(Layout::new(&self.device, &self.team, partition)?);
                 layouts.push(Arc::clone(&layout));
                 Ok(layout)
             }
@@ -135,10 +141,17 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
     }
 
     /// Runs `work` on this rank's device, whose dot products are meanwhile those of whole vectors of the layout.
-    pub(crate) fn joined<R>(&self, layout: &Layout, work: impl FnOnce(&B) -> R) -> R {
+    pub(crate) fn joined<R>(&self, layout: &Layout, work: impl FnOnce(&B) -> Result<R>) -> Result<R> {
         match layout.sums() {
-            Some(roots) => self.device.joined(roots, work),
             None => work(&self.device),
+            Some(Completion::Host(roots)) => self.device.joined(roots, work),
+            Some(Completion::Peers(sums)) => match Arc::clone(sums).downcast() {
+                Ok(sums) => self.device.joined_to_peers(&sums, work),
+                Err(_) => {
+                    let why = "it was made for ranks with another kind of device".to_owned();
+                    Err(Error::Unsupported { op: "a dot product", noun: "a layout", why })
+                }
+            },
         }
     }
 

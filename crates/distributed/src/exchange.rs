@@ -4,18 +4,21 @@
 //! entries of ranks below, its own, entries of ranks above. Entries of one owner are neighbours there, so that a
 //! message is copied into place.
 //!
-//! Messages pass through the host. Only the entries that another rank needs leave the device, each once.
+//! Messages pass through the host, and only the entries that another rank needs leave the device, each once; or devices
+//! copy them from each other's send buffers, and no host waits for a device.
 
 use std::ops::Range;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use spandrel_backend::{Entries, Gate, Result};
 use spandrel_formats::Real;
 use spandrel_formats::index::Ordinal;
 
 use crate::communicator::Communicator;
+use crate::direct;
 use crate::partition::Partition;
-use crate::team::{Call, Team};
+use crate::team::{Call, Team, Turn};
 
 /// The messages of one rank.
 pub(crate) struct Exchange<T: Real, B: Entries<T>> {
@@ -30,6 +33,54 @@ pub(crate) struct Exchange<T: Real, B: Entries<T>> {
     receives: Vec<(usize, Range<usize>)>,
     len: usize,
     room: Mutex<Room<T>>,
+    direct: Option<Direct<T, B>>,
+}
+
+/// The messages of a rank whose device reads the send buffers of others.
+struct Direct<T: Real, B: Entries<T>> {
+    buffer: Arc<B::SendBuffer>,
+    /// Entries that other ranks need, rank after rank.
+    sent: B::Places,
+    /// The ranks that need entries of this one or have entries for it, ascending, and the bytes that they read here.
+    ranks: Vec<(usize, usize)>,
+    /// Their send buffers, what is read of each, and where it goes among the packed entries.
+    receives: Vec<(B::Peer, Range<usize>, usize)>,
+    turn: AtomicU64,
+}
+
+impl<T: Real, B: Entries<T>> Direct<T, B> {
+    /// `asked` are the places of own entries that other ranks need, in vectors of `held` elements. `None`, on every
+    /// rank, if devices do not read each other's memory. Waits for the other ranks.
+    fn open<C: Communicator>(
+        be: &B,
+        team: &Team<C>,
+        held: usize,
+        asked: &[(usize, Vec<Ordinal>)],
+        receives: &[(usize, Range<usize>)],
+    ) -> Result<Option<Self>> {
+        let sent: Vec<Ordinal> = asked.iter().flat_map(|(_, asked)| asked).copied().collect();
+        let Some((buffer, peers)) = direct::open(be, team, sent.len() * T::BYTES)? else { return Ok(None) };
+        let sent = team.together(be.places(held, &sent))?;
+        // Where the entries for each rank begin in this rank's send buffer, told to that rank.
+        let mut begins = vec![Vec::new(); team.size()];
+        let mut begin = 0;
+        for (rank, asked) in asked {
+            begins[*rank] = (begin as u64).to_le_bytes().to_vec();
+            begin += asked.len();
+        }
+        let begins = team.all_to_all(begins)?;
+        let (mut ranks, mut from) = (Vec::new(), Vec::new());
+        for (rank, peer) in peers.into_iter().enumerate() {
+            let read = asked.iter().find(|of| of.0 == rank).map(|(_, asked)| asked.len());
+            let to = receives.iter().find(|of| of.0 == rank).map(|(_, to)| to.clone());
+            let (Some(peer), true) = (peer, read.is_some() || to.is_some()) else { continue };
+            let to = to.unwrap_or(0..0);
+            let begin = begins[rank].first_chunk().map_or(0, |&begin| u64::from_le_bytes(begin)) as usize;
+            ranks.push((rank, read.unwrap_or(0) * T::BYTES));
+            from.push((peer, begin..begin + to.len(), to.start));
+        }
+        Ok(Some(Self { buffer, sent, ranks, receives: from, turn: AtomicU64::new(0) }))
+    }
 }
 
 /// Entries on the host.
@@ -38,6 +89,13 @@ struct Room<T> {
     sent: Vec<T>,
     /// The packed ones of other ranks: those of ranks below, then those of ranks above.
     ghosts: Vec<T>,
+}
+
+/// An exchange whose own messages are sent.
+pub(crate) struct Begun<'t, C> {
+    call: Turn<'t, C>,
+    /// That of the send buffers.
+    turn: u64,
 }
 
 fn bytes(numbers: &[Ordinal]) -> Vec<u8> {
@@ -87,6 +145,7 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
         let len = (held.end - held.start) as usize;
         let own_places: Vec<Ordinal> =
             needed[own.clone()].iter().map(|entry| (entry - held.start) as Ordinal).collect();
+        let direct = Direct::open(be, team, len, &asked, &receives)?;
         let room = Room { sent: vec![T::zero(); sent.len()], ghosts: vec![T::zero(); needed.len() - own.len()] };
         Ok(Self {
             own,
@@ -96,6 +155,7 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
             receives,
             len: needed.len(),
             room: Mutex::new(room),
+            direct,
         })
     }
 
@@ -110,7 +170,7 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
     }
 
     /// Packs what this rank needs: own entries of `x`, the others from their owners. Returns false, and does nothing,
-    /// if the gate is closed. Then it is closed on every rank.
+    /// if the gate is closed; see [`Exchange::begin`].
     pub(crate) fn gather<C: Communicator>(
         &self,
         be: &B,
@@ -119,38 +179,88 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
         x: &B::Vector,
         packed: &mut B::Vector,
     ) -> Result<bool> {
-        let Room { sent, ghosts } = &mut *self.room();
-        if !be.fetch_entries(gate, x, &self.sent, sent)? {
-            return Ok(false);
-        }
-        let turn = team.begin(Call::Halo)?;
-        for (to, entries) in &self.sends {
-            turn.send(*to, entries.len() * T::BYTES, |message| {
-                entries.iter().for_each(|&i| message.extend_from_slice(bytemuck::bytes_of(&sent[i as usize])));
-            })?;
-        }
+        let Some(begun) = self.begin(be, team, gate, x, packed)? else { return Ok(false) };
+        self.finish(be, begun, packed)?;
+        Ok(true)
+    }
+
+    /// Sends what others need of `x` and packs own entries. [`Exchange::finish`] must follow, and may wait for the other
+    /// ranks; work that needs no entries of others belongs in between.
+    ///
+    /// Returns `None`, and does nothing, if the gate is closed. Then it is closed on every rank. But devices that read
+    /// each other's memory exchange entries behind a closed gate too, because no host waits to see it. So what follows
+    /// must have the gate.
+    pub(crate) fn begin<'t, C: Communicator>(
+        &self,
+        be: &B,
+        team: &'t Team<C>,
+        gate: Gate<'_, B>,
+        x: &B::Vector,
+        packed: &mut B::Vector,
+    ) -> Result<Option<Begun<'t, C>>> {
+        let begun = match &self.direct {
+            Some(direct) => {
+                let turn = direct.turn.fetch_add(1, Ordering::Relaxed);
+                be.send_entries(x, &direct.sent, turn, &direct.buffer)?;
+                be.publish(turn, &direct.buffer)?;
+                let call = team.begin(Call::Halo)?;
+                call.announce(&direct.ranks)?;
+                Begun { call, turn }
+            }
+            None => {
+                let sent = &mut self.room().sent;
+                if !be.fetch_entries(gate, x, &self.sent, sent)? {
+                    return Ok(None);
+                }
+                let call = team.begin(Call::Halo)?;
+                for (to, entries) in &self.sends {
+                    call.send(*to, entries.len() * T::BYTES, |message| {
+                        entries.iter().for_each(|&i| message.extend_from_slice(bytemuck::bytes_of(&sent[i as usize])));
+                    })?;
+                }
+                Begun { call, turn: 0 }
+            }
+        };
         be.gather_entries(x, &self.own_places, packed, self.own.start)?;
+        Ok(Some(begun))
+    }
+
+    /// Packs the entries of the other ranks.
+    pub(crate) fn finish<C: Communicator>(&self, be: &B, begun: Begun<'_, C>, packed: &mut B::Vector) -> Result<()> {
+        let Begun { call, turn } = begun;
+        if let Some(direct) = &self.direct {
+            call.wait(&direct.ranks)?;
+            return direct.receives.iter().try_for_each(|(peer, sent, at)| {
+                be.follow(turn, peer)?;
+                be.receive_entries(turn, peer, sent.clone(), packed, *at)
+            });
+        }
+        let ghosts = &mut self.room().ghosts;
         for (from, to) in &self.receives {
-            turn.receive(*from, Some(to.len() * T::BYTES), |message| {
+            call.receive(*from, Some(to.len() * T::BYTES), |message| {
                 bytemuck::cast_slice_mut(&mut ghosts[self.ghost(to)]).copy_from_slice(message);
             })?;
         }
         let (below, above) = ghosts.split_at(self.own.start);
         be.write_range(below, packed, 0)?;
-        be.write_range(above, packed, self.own.end)?;
-        Ok(true)
+        be.write_range(above, packed, self.own.end)
     }
 
     /// The way back: sets own entries of `y` to the packed ones, then adds those of the other ranks, in the order of
-    /// the ranks. Own entries that are not needed here are only added to.
+    /// the ranks. Own entries that are not needed here are only added to. Does nothing if the gate is closed.
     pub(crate) fn scatter_add<C: Communicator>(
         &self,
         be: &B,
         team: &Team<C>,
+        gate: Gate<'_, B>,
         packed: &B::Vector,
         y: &mut B::Vector,
     ) -> Result<()> {
         let Room { sent, ghosts } = &mut *self.room();
+        self.scatter(be, gate, packed, y)?;
+        if !be.fetch_entries(gate, y, &self.sent, sent)? {
+            return Ok(());
+        }
         let (below, above) = ghosts.split_at_mut(self.own.start);
         be.read_range(packed, 0, below)?;
         be.read_range(packed, self.own.end, above)?;
@@ -159,8 +269,6 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
             let part = &ghosts[self.ghost(from)];
             turn.send(*to, part.len() * T::BYTES, |message| message.extend_from_slice(bytemuck::cast_slice(part)))?;
         }
-        self.scatter(be, packed, y)?;
-        be.fetch_entries(None, y, &self.sent, sent)?;
         for (from, entries) in &self.sends {
             turn.receive(*from, Some(entries.len() * T::BYTES), |message| {
                 for (&i, part) in entries.iter().zip(message.chunks_exact(T::BYTES)) {
@@ -171,9 +279,9 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
         be.put_entries(sent, &self.sent, y)
     }
 
-    /// Sets own entries of `y` to the packed ones, without a message.
-    pub(crate) fn scatter(&self, be: &B, packed: &B::Vector, y: &mut B::Vector) -> Result<()> {
-        be.scatter_entries(packed, self.own.start, &self.own_places, y)
+    /// Sets own entries of `y` to the packed ones, without a message. Does nothing if the gate is closed.
+    pub(crate) fn scatter(&self, be: &B, gate: Gate<'_, B>, packed: &B::Vector, y: &mut B::Vector) -> Result<()> {
+        be.scatter_entries(gate, packed, self.own.start, &self.own_places, y)
     }
 
     /// How many entries go to which rank, and come from which.
@@ -222,7 +330,7 @@ mod tests {
             assert!(packed.as_slice().iter().zip(&needed).all(|(&x, &i)| x == i as f64));
             be.fill(None, 1.0, &mut packed)?;
             let mut times = be.upload(&vec![f64::NAN; x.len()])?;
-            exchange.scatter_add(be, &team, &packed, &mut times)?;
+            exchange.scatter_add(be, &team, None, &packed, &mut times)?;
             be.download(&times)
         });
         let times: Vec<f64> = ranks.into_iter().flat_map(|rank| rank.unwrap()).collect();

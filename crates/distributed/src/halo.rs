@@ -142,9 +142,9 @@ impl<T: Real, B: Spmv<Csr<T>> + Entries<T>> Halo<T, B> {
         self.matrix.storage()
     }
 
-    /// Computes a A x + b y in the boundary rows, calls `within`, and then puts the boundary rows into y. `within` does
-    /// the same in all rows of the own block, and may write anything to the boundary rows of y. Does nothing if the
-    /// gate is closed.
+    /// Sends what others need, calls `within`, computes a A x + b y in the boundary rows with what others have sent, and
+    /// puts these rows into y. `within` does the same in all rows of the own block, and may write anything to the
+    /// boundary rows of y. Changes nothing if the gate is closed.
     pub(crate) fn product<C: Communicator>(
         &self,
         be: &B,
@@ -157,12 +157,11 @@ impl<T: Real, B: Spmv<Csr<T>> + Entries<T>> Halo<T, B> {
         within: impl FnOnce(&mut <B as Backend<T>>::Vector) -> Result<()>,
     ) -> Result<()> {
         let work = &mut *self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        if !self.exchange.gather(be, team, gate, x, &mut work.x)? {
-            return Ok(());
-        }
+        let Some(begun) = self.exchange.begin(be, team, gate, x, &mut work.x)? else { return Ok(()) };
         be.gather_entries(y, &self.rows, &mut work.y, 0)?;
-        self.matrix.spmv(be, None, a, &work.x, b, &mut work.y)?;
         within(y)?;
-        be.scatter_entries(&work.y, 0, &self.rows, y)
+        self.exchange.finish(be, begun, &mut work.x)?;
+        self.matrix.spmv(be, gate, a, &work.x, b, &mut work.y)?;
+        be.scatter_entries(gate, &work.y, 0, &self.rows, y)
     }
 }

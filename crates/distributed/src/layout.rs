@@ -1,13 +1,15 @@
 //! A layout: how vectors of one length lie on the ranks, and how their dot products are completed.
 
+use std::any::Any;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Error, Result, Roots};
+use spandrel_backend::{Error, Peers, Result, Roots};
 use spandrel_formats::Real;
 
 use crate::communicator::Communicator;
+use crate::direct;
 use crate::partition::Partition;
 use crate::team::{Call, Team};
 use crate::tree::Tree;
@@ -16,8 +18,16 @@ use crate::tree::Tree;
 pub struct Layout {
     partition: Partition,
     rank: usize,
-    /// Completes the dot products of the rank's device. `None` if there is only one rank: they are complete then.
-    sums: Option<Arc<dyn Roots>>,
+    /// `None` if there is only one rank: dot products are complete then.
+    sums: Option<Completion>,
+}
+
+/// What completes the dot products of the rank's device.
+pub(crate) enum Completion {
+    /// The host.
+    Host(Arc<dyn Roots>),
+    /// The devices: [`PeerSums`](spandrel_backend::PeerSums) of the device's type, which a layout does not name.
+    Peers(Arc<dyn Any + Send + Sync>),
 }
 
 impl fmt::Debug for Layout {
@@ -27,18 +37,26 @@ impl fmt::Debug for Layout {
 }
 
 impl Layout {
-    pub(crate) fn new<C: Communicator>(team: &Arc<Team<C>>, partition: Partition) -> Self {
+    /// Waits for the other ranks, which must give the same partition.
+    ///
+    /// # Errors
+    /// [`Error::Rank`]; out of memory for a send buffer.
+    pub(crate) fn new<B: Peers, C: Communicator>(be: &B, team: &Arc<Team<C>>, partition: Partition) -> Result<Self> {
         let rank = team.rank();
-        let sums = (team.size() > 1).then(|| -> Arc<dyn Roots> {
-            let tree = Tree::new(&partition, rank);
-            Arc::new(Sums { team: Arc::clone(team), tree, room: Mutex::default() })
-        });
-        Self { partition, rank, sums }
+        let sums = match direct::sums(be, team, &partition)? {
+            Some(sums) => Some(Completion::Peers(Arc::new(sums))),
+            None if team.size() == 1 => None,
+            None => {
+                let tree = Tree::new(&partition, rank);
+                Some(Completion::Host(Arc::new(Sums { team: Arc::clone(team), tree, room: Mutex::default() })))
+            }
+        };
+        Ok(Self { partition, rank, sums })
     }
 
     /// A layout whose ranges may end anywhere: its vectors have no dot products, unless there is only one rank.
     pub(crate) fn without_sums(rank: usize, partition: Partition) -> Self {
-        let sums = (partition.size() > 1).then(|| -> Arc<dyn Roots> { Arc::new(NoSums) });
+        let sums = (partition.size() > 1).then(|| Completion::Host(Arc::new(NoSums)));
         Self { partition, rank, sums }
     }
 
@@ -63,8 +81,13 @@ impl Layout {
         let rows = self.rows();
         (rows.end - rows.start) as usize
     }
+    /// Whether devices read each other's memory to complete dot products, and exchange entries so; otherwise messages
+    /// pass through the host.
+    pub fn is_direct(&self) -> bool {
+        matches!(self.sums, Some(Completion::Peers(_)))
+    }
     /// Completes the dot products of the rank's device, unless there is only one rank.
-    pub(crate) fn sums(&self) -> Option<&Arc<dyn Roots>> {
+    pub(crate) fn sums(&self) -> Option<&Completion> {
         self.sums.as_ref()
     }
 }

@@ -17,6 +17,7 @@ mod assemble;
 pub mod blockwise;
 mod communicator;
 mod device;
+mod direct;
 mod exchange;
 mod gathered;
 mod ghosts;

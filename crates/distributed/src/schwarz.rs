@@ -162,11 +162,11 @@ unsafe impl<T: Real, B: Local<T>, C: Communicator, M: Preconditioner<T, B>> Prec
             return Ok(());
         }
         if let Some(block) = &self.block {
-            be.told(block.apply(device, None, &work.r, &mut work.z))?;
+            be.told(block.apply(device, gate, &work.r, &mut work.z))?;
         }
         be.told(match self.overlap {
-            Overlap::Added => self.exchange.scatter_add(device, team, &work.z, &mut z.part),
-            Overlap::Restricted => self.exchange.scatter(device, &work.z, &mut z.part),
+            Overlap::Added => self.exchange.scatter_add(device, team, gate, &work.z, &mut z.part),
+            Overlap::Restricted => self.exchange.scatter(device, gate, &work.z, &mut z.part),
         })
     }
 }

@@ -13,7 +13,7 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use spandrel_backend::{Error, Result};
 
@@ -72,6 +72,8 @@ fn header(call: Call, number: u64, len: usize) -> [u8; HEADER] {
 /// The ranks of a solve as one of them sees them.
 pub(crate) struct Team<C> {
     comm: C,
+    /// Whether devices may read each other's memory.
+    direct: bool,
     /// Operations so far.
     number: AtomicU64,
     /// The first failure.
@@ -98,11 +100,22 @@ impl<C: Communicator> Team<C> {
     pub(crate) fn new(comm: C) -> Self {
         Self {
             comm,
+            direct: true,
             number: AtomicU64::new(0),
             failed: OnceLock::new(),
             traffic: Default::default(),
             spare: Mutex::default(),
         }
+    }
+
+    /// The same ranks, whose messages all pass through the host.
+    pub(crate) fn through_host(self) -> Self {
+        Self { direct: false, ..self }
+    }
+
+    /// Whether devices may read each other's memory.
+    pub(crate) fn may_be_direct(&self) -> bool {
+        self.direct
     }
 
     pub(crate) fn rank(&self) -> usize {
@@ -208,6 +221,26 @@ impl<C: Communicator> Team<C> {
         Ok(Some(all))
     }
 
+    /// Gives every rank the values of all ranks, in the order of the ranks. Returns `None`, on every rank, if a rank has
+    /// none, or cannot see that of another.
+    pub(crate) fn share<V: Send + Sync + 'static>(&self, mine: Option<Arc<V>>) -> Result<Option<Vec<Arc<V>>>> {
+        let is_shown = mine.is_some_and(|mine| self.comm.show(mine));
+        let seen = match self.is_everywhere(is_shown)? {
+            true => (0..self.size()).map(|rank| self.comm.shown(rank)?.downcast().ok()).collect(),
+            false => None,
+        };
+        let seen: Option<Vec<Arc<V>>> = seen;
+        let everybody_has_seen = self.is_everywhere(seen.is_some())?;
+        // What is shown would otherwise live on.
+        self.comm.show(Arc::new(()));
+        Ok(seen.filter(|_| everybody_has_seen))
+    }
+
+    /// Whether something holds on every rank.
+    pub(crate) fn is_everywhere(&self, here: bool) -> Result<bool> {
+        Ok(self.numbers(&[u64::from(here)])?.iter().all(|there| there[0] == 1))
+    }
+
     /// Agrees on the outcome of a phase that may fail on some ranks: `mine` if it succeeded everywhere. If it failed
     /// here, the error of this rank; else that of the first rank where it failed, as [`Error::Rank`].
     pub(crate) fn together<R, E: From<Error> + fmt::Display>(
@@ -294,6 +327,20 @@ impl<C: Communicator> Turn<'_, C> {
              order, with the same options",
             self.number
         ))
+    }
+
+    /// Tells `ranks` that this rank's message lies in its send buffer. Each is listed with the bytes that it reads there,
+    /// which count as sent.
+    pub(crate) fn announce(&self, ranks: &[(usize, usize)]) -> Result<()> {
+        ranks.iter().try_for_each(|&(rank, bytes)| {
+            self.team.count(self.call, 2, bytes as u64);
+            self.send(rank, 0, |_| {})
+        })
+    }
+
+    /// Waits until all of `ranks` have announced theirs.
+    pub(crate) fn wait(&self, ranks: &[(usize, usize)]) -> Result<()> {
+        ranks.iter().try_for_each(|&(rank, _)| self.receive(rank, Some(0), |_| {}))
     }
 
     /// Brings the part of every rank to all ranks. `part(rank)` is where it stands in `all`; that of this rank is in

@@ -5,6 +5,7 @@
 //! out of it; the buffers are used again. A receiver looks for a while before it sleeps, because the answer to a small
 //! message is usually there within microseconds.
 
+use std::any::Any;
 use std::collections::VecDeque;
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -55,6 +56,8 @@ struct Shared {
     /// Above 0 once a rank has left or failed: what receivers look at without a lock.
     gone: AtomicUsize,
     limit: Duration,
+    /// What each rank shows.
+    shown: Mutex<Vec<Option<Arc<dyn Any + Send + Sync>>>>,
 }
 
 /// What is known of the ranks.
@@ -198,6 +201,7 @@ impl Shared {
             states: Mutex::new(States { of: vec![State::Works; size], failure: None }),
             gone: AtomicUsize::new(0),
             limit,
+            shown: Mutex::new(vec![None; size]),
         }
     }
 
@@ -323,6 +327,15 @@ impl Communicator for Threads {
 
     fn fail(&self, culprit: usize, why: &str) {
         self.shared.failed(culprit, why);
+    }
+
+    fn show(&self, value: Arc<dyn Any + Send + Sync>) -> bool {
+        lock(&self.shared.shown)[self.rank] = Some(value);
+        true
+    }
+
+    fn shown(&self, by: usize) -> Option<Arc<dyn Any + Send + Sync>> {
+        lock(&self.shared.shown).get(by)?.clone()
     }
 }
 

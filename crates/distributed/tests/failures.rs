@@ -111,7 +111,8 @@ fn other_systems_or_options_on_ranks_are_told() {
     let ranks = Threads::run_within(2, LIMIT, |comm| {
         let (range, system) = (ends.rows(comm.rank()), if comm.rank() == 0 { &one } else { &other });
         let b = &system.b[range.start as usize..range.end as usize];
-        rank(comm, rows_of(&system.a, range), b, &Solve::default())
+        let be = &Distributed::new(Cpu::with_threads(1)?, comm);
+        rank(be, rows_of(&system.a, range), b, &Solve::default())
     });
     let texts: Vec<String> = ranks.into_iter().map(|rank| rank.unwrap_err().to_string()).collect();
     assert!(texts.iter().all(|text| text.contains("rank 1 has 4352 columns, and rank 0 has 4096")), "{texts:?}");
@@ -119,7 +120,8 @@ fn other_systems_or_options_on_ranks_are_told() {
     let ranks = Threads::run_within(2, LIMIT, |comm| {
         let (me, range) = (comm.rank(), ends.rows(comm.rank()));
         let b = &one.b[range.start as usize..range.end as usize];
-        rank(comm, rows_of(&one.a, range), b, &solve(me))
+        let be = &Distributed::new(Cpu::with_threads(1)?, comm);
+        rank(be, rows_of(&one.a, range), b, &solve(me))
     });
     let texts: Vec<String> = ranks.into_iter().map(|rank| rank.unwrap_err().to_string()).collect();
     assert!(texts.iter().any(|text| text.contains("every rank must")), "{texts:?}");

@@ -6,12 +6,15 @@
 
 mod problems;
 
+use std::any::Any;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use problems::{Preconditioner, Solve, System, on_one_device, partition, rank, system};
 use spandrel_backend::{Error as Fault, Result};
-use spandrel_distributed::{Communicator, Failure, Threads, rows_of};
+use spandrel_backend_cpu::Cpu;
+use spandrel_distributed::{Communicator, Distributed, Failure, Threads, rows_of};
 use spandrel_formats::generate;
 use spandrel_formats::hash::{STEP, splitmix64};
 use spandrel_solvers::{Error, Method, Options, Outcome};
@@ -38,6 +41,8 @@ struct Faulty {
     within: Threads,
     kind: Kind,
     left: AtomicI64,
+    /// Whether ranks read each other's memory.
+    direct: bool,
 }
 
 impl Faulty {
@@ -72,6 +77,12 @@ impl Communicator for Faulty {
     }
     fn fail(&self, culprit: usize, why: &str) {
         self.within.fail(culprit, why);
+    }
+    fn show(&self, value: Arc<dyn Any + Send + Sync>) -> bool {
+        self.direct && self.within.show(value)
+    }
+    fn shown(&self, by: usize) -> Option<Arc<dyn Any + Send + Sync>> {
+        self.within.shown(by)
     }
 }
 
@@ -126,6 +137,7 @@ fn round(cases: &[Case], dice: &mut Dice, count: &mut Count) {
     // Most faults early, where set-up phases are.
     let most = 1 << dice.below(12);
     let after = dice.below(most) as i64;
+    let direct = dice.below(2) == 0;
     let what = format!("{:?} on {ranks} ranks: {kind:?} of rank {culprit} after {after}", case.solve.method);
     let limit = if kind == Kind::Hang { SHORT } else { LIMIT };
     let ends = partition(&case.system.a, ranks);
@@ -138,8 +150,8 @@ fn round(cases: &[Case], dice: &mut Dice, count: &mut Count) {
         let kind = if me == culprit { kind } else { Kind::None };
         let range = ends.rows(me);
         let b = &case.system.b[range.start as usize..range.end as usize];
-        rank(Faulty { within, kind, left: AtomicI64::new(after) }, rows_of(&case.system.a, range), b, &case.solve)
-            .map(Some)
+        let comm = Faulty { within, kind, left: AtomicI64::new(after), direct };
+        rank(&Distributed::new(Cpu::with_threads(1)?, comm), rows_of(&case.system.a, range), b, &case.solve).map(Some)
     });
     assert!(began.elapsed() < LIMIT, "{what}: took {:?}", began.elapsed());
     count.rounds += 1;

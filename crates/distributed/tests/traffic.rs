@@ -1,4 +1,4 @@
-//! What an iteration of CG sends, per rank: messages and bytes, by operation.
+//! What an iteration of CG sends through the host, as between processes, per rank: messages and bytes, by operation.
 
 mod problems;
 
@@ -22,7 +22,7 @@ fn sent(spec: &str, precond: &str, ranks: usize, iterations: usize) -> Vec<Sent>
     let partition = partition(&system.a, ranks);
     let ended = Threads::run_within(ranks, LIMIT, |comm| {
         let range = partition.rows(comm.rank());
-        let be = &Distributed::new(Cpu::with_threads(1)?, comm);
+        let be = &Distributed::through_host(Cpu::with_threads(1)?, comm);
         let rows = rows_of(&system.a, range.clone());
         let a = &DistributedMat::<Cpu, Csr<f64>>::from_rows(be, rows.clone())?;
         let n = a.layout().len();

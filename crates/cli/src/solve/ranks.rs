@@ -18,7 +18,7 @@ use spandrel_formats::{Dense, Error};
 
 use super::report::{ErrorReport, Report};
 use super::{Seconds, Targets, problem, settings, write_files};
-use crate::args::{Accept, BackendName, SolveArgs, SolvePrecision};
+use crate::args::{Accept, BackendName, Messages, SolveArgs, SolvePrecision};
 use crate::failure::{Failure, Result};
 use crate::interrupt::{self, Looking};
 use crate::progress::{self, Descent, Spinner};
@@ -89,6 +89,9 @@ pub(super) fn wanted(args: &SolveArgs) -> Result<Option<Ranks>> {
         )),
         (None, _) if args.rank_wait.is_some() => {
             Err(Failure::new(USAGE, "--rank-wait is for several ranks; leave it out, or add --ranks K or --gpus K"))
+        }
+        (None, _) if args.messages != Messages::Auto => {
+            Err(Failure::new(USAGE, "--messages is for several ranks; leave it out, or add --ranks K or --gpus K"))
         }
         (None, _) => Ok(None),
     }
@@ -233,7 +236,10 @@ impl Job<'_> {
     }
 
     fn solve<T: Element, B: RankBackend<T>, C: Communicator>(&self, device: B, team: C) -> Result<bool> {
-        let be = Distributed::new(device, team);
+        let be = match self.args.messages {
+            Messages::Auto => Distributed::new(device, team),
+            Messages::Host => Distributed::through_host(device, team),
+        };
         let ended = self.solve_on::<T, B, C>(&be);
         match ended {
             // While this process is part of the team: mpirun may end it once another has left.

@@ -68,6 +68,9 @@ pub(super) struct Report<'a> {
     /// Only of a solve on ranks: what each of them holds and sends.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub(super) ranks: Vec<RankReport>,
+    /// Only of a solve on several ranks: how they exchange entries and sums.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) messages: Option<&'static str>,
     /// A file that could not be written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) error: Option<ErrorReport>,
@@ -115,6 +118,10 @@ impl<'a> ColumnReport<'a> {
         }
     }
 }
+
+/// How ranks exchange entries and sums.
+const FROM_DEVICE_TO_DEVICE: &str = "from device to device";
+const THROUGH_THE_HOST: &str = "through the host";
 
 /// One rank of a solve on several.
 #[derive(Debug, Serialize)]
@@ -319,6 +326,7 @@ impl<'a> Report<'a> {
             history: only.map_or(&[], |only| &only.outcome.history),
             columns: if only.is_some() { Vec::new() } else { columns.iter().map(ColumnReport::of).collect() },
             ranks: Vec::new(),
+            messages: None,
             error: None,
         }
     }
@@ -330,7 +338,7 @@ impl<'a> Report<'a> {
         n_threads: usize,
         seconds: Seconds,
     ) -> Self {
-        let Solution { plan, outcome, shares, .. } = solution;
+        let Solution { plan, outcome, shares, direct, .. } = solution;
         Self {
             matrix: MatrixReport {
                 name: name(&args.matrix).to_string(),
@@ -378,6 +386,7 @@ impl<'a> Report<'a> {
             history: &outcome.history,
             columns: Vec::new(),
             ranks: shares.iter().map(RankReport::of).collect(),
+            messages: (shares.len() > 1).then_some(if *direct { FROM_DEVICE_TO_DEVICE } else { THROUGH_THE_HOST }),
             error: None,
         }
     }
@@ -465,12 +474,13 @@ impl<'a> Report<'a> {
         };
         let sent = self.ranks.iter().map(|rank| rank.sent_bytes).max().unwrap_or(0);
         format!(
-            "rows {}, entries {}, ghosts {}; messages {}, at most {} sent",
+            "rows {}, entries {}, ghosts {}; messages {}, at most {} sent{}",
             range(|rank| rank.nrows),
             range(|rank| rank.nnz),
             range(|rank| rank.ghosts),
             range(|rank| rank.messages),
-            bytes(sent)
+            bytes(sent),
+            self.messages.map_or_else(String::new, |how| format!(", {how}")),
         )
     }
 

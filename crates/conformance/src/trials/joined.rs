@@ -239,7 +239,10 @@ fn entries<T: Real, D: Entries<T> + EveryMethod<T>>(be: &D, n: usize) -> Verdict
     let around = [&filled(3)[..], &picked, &filled(4)].concat();
     check("gather_entries", &be.download(&packed)?, &around)?;
     let mut back = be.upload(&filled(n))?;
-    be.scatter_entries(&packed, 3, &places, &mut back)?;
+    let stopped = State::<T, D>::new(be, 1, Monitor::Stopped)?;
+    be.scatter_entries(Some(&stopped.monitor), &packed, 3, &places, &mut back)?;
+    check("scatter_entries behind a closed gate", &be.download(&back)?, &filled(n))?;
+    be.scatter_entries(None, &packed, 3, &places, &mut back)?;
     check("scatter_entries", &be.download(&back)?, &with(filled(n)))?;
     let mut put = be.upload(&filled(n))?;
     be.put_entries(&picked, &places, &mut put)?;

@@ -33,6 +33,8 @@ pub(crate) mod narrow_dia;
 pub(crate) mod new_values;
 pub mod pairs;
 #[cfg(not(test))]
+pub(crate) mod peers;
+#[cfg(not(test))]
 pub(crate) mod persistent;
 pub(crate) mod precond;
 pub(crate) mod product;

@@ -82,6 +82,6 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> Bottom<T, B> {
             return Ok(());
         }
         be.told(self.cycle.apply_divided(device, gate, whole, solved))?;
-        be.told(self.exchange.scatter(device, solved, &mut x.part))
+        be.told(self.exchange.scatter(device, gate, solved, &mut x.part))
     }
 }

@@ -291,7 +291,7 @@ unsafe impl<T: Real, B: MultigridDevice<T>, C: Communicator> Preconditioner<T, D
         let work = &mut *self.work.lock().unwrap_or_else(PoisonError::into_inner);
         let begun = self.entry.gather(be.device(), be.team(), gate, &r.part, &mut work[0].s);
         if be.told(begun)? && self.cycle(be, gate, &self.grids, work)? {
-            be.told(self.entry.scatter(be.device(), &work[0].x, &mut z.part))?;
+            be.told(self.entry.scatter(be.device(), gate, &work[0].x, &mut z.part))?;
         }
         Ok(())
     }

@@ -111,12 +111,11 @@ pub(crate) fn partition(a: &Csr<f64>, ranks: usize) -> Partition {
 
 /// One rank of a solve: x whole on rank 0, and the outcome.
 pub(crate) fn rank<C: Communicator>(
-    comm: C,
+    be: &Distributed<Cpu, C>,
     rows: Rows<f64>,
     b: &[f64],
     solve: &Solve,
 ) -> Result<(Option<Vec<f64>>, Outcome), Error> {
-    let be = &Distributed::new(Cpu::with_threads(1)?, comm);
     let a = &DistributedMat::<Cpu, Csr<f64>>::from_rows(be, rows.clone())?;
     let n = a.layout().len();
     let b = &be.upload(b)?;
@@ -134,12 +133,28 @@ pub(crate) fn rank<C: Communicator>(
     Ok((be.gather(&x)?, outcome))
 }
 
+/// The solution, which is the same whether the ranks read each other's memory or send messages.
 pub(crate) fn on_ranks(ranks: usize, system: &System, solve: &Solve) -> (Vec<f64>, Outcome) {
+    let [direct, through_host] = [Distributed::new, Distributed::through_host].map(|join| {
+        let (x, outcome) = on_joined(ranks, system, solve, join);
+        (x.iter().map(|x| x.to_bits()).collect::<Vec<_>>(), x, outcome)
+    });
+    assert!(direct.0 == through_host.0, "x depends on how messages are sent");
+    assert_eq!(format!("{:?}", direct.2), format!("{:?}", through_host.2));
+    (direct.1, direct.2)
+}
+
+fn on_joined(
+    ranks: usize,
+    system: &System,
+    solve: &Solve,
+    join: impl Fn(Cpu, Threads) -> Distributed<Cpu, Threads> + Sync,
+) -> (Vec<f64>, Outcome) {
     let partition = partition(&system.a, ranks);
     let ended = Threads::run_within(ranks, LIMIT, |comm| {
         let range = partition.rows(comm.rank());
         let b = &system.b[range.start as usize..range.end as usize];
-        rank(comm, rows_of(&system.a, range), b, solve)
+        rank(&join(Cpu::with_threads(1)?, comm), rows_of(&system.a, range), b, solve)
     });
     let mut ended: Vec<_> = ended.into_iter().map(|rank| rank.unwrap()).collect();
     let (x, outcome) = ended.swap_remove(0);

@@ -80,7 +80,7 @@ pub struct Share {
     /// Messages sent by products and dot products of the iteration. How often ranks look at the progress depends on the
     /// clock, so those messages are not counted.
     pub messages: u64,
-    /// Bytes of these messages.
+    /// Bytes of these messages, and of what other devices read of this one.
     pub sent_bytes: u64,
 }
 
@@ -96,6 +96,8 @@ pub struct Solution<T> {
     pub plan: Plan,
     /// What each rank holds and sends, in the order of the ranks.
     pub shares: Vec<Share>,
+    /// Whether devices read each other's memory; otherwise messages pass through the host. The same on every rank.
+    pub direct: bool,
     /// The times of this rank, in seconds.
     pub times: Times,
 }
@@ -253,7 +255,7 @@ impl<T: Element> Planned<T> {
         };
         let shares = be.everywhere(&mine)?.into_iter().map(share).collect();
         let x = be.gather(&x)?;
-        Ok(Solution { x, outcome, plan, shares, times })
+        Ok(Solution { x, outcome, plan, shares, direct: layout.is_direct(), times })
     }
 }
 
