@@ -53,7 +53,11 @@ fn x_has_the_bits_of_a_plain_solve_on_any_number_of_ranks() {
                 assert_eq!(report[field], plain[field], "{given:?} on {ranks} ranks: {field}");
             }
             assert_eq!(report["ranks"].as_array().map(Vec::len), ranks.parse().ok());
+            let messages = if ranks == "1" { Value::Null } else { "from device to device".into() };
+            assert_eq!(report["messages"], messages, "{given:?} on {ranks} ranks");
         }
+        let (_, report, other) = solved(&folder, &[&given[..], &["--ranks", "2", "--messages", "host"]].concat());
+        assert_eq!((&report["messages"], &other), (&"through the host".into(), &x), "{given:?}");
     }
 }
 
@@ -148,6 +152,7 @@ fn what_cannot_run_on_ranks_is_refused_with_what_to_use() {
         ),
         (&["poisson2d:4", "--precond", "blockwise=ic0"], 1, "unsupported", "add --ranks K"),
         (&["poisson2d:4", "--rank-wait", "5"], 2, "usage", "add --ranks K"),
+        (&["poisson2d:4", "--messages", "host"], 2, "usage", "add --ranks K"),
     ];
     for (args, code, kind, said) in cases {
         let (found, report) = run_json(&[&["solve"], args].concat());
