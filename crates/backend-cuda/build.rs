@@ -1,5 +1,5 @@
-//! Packs the PTX of `ptx/` for the library: in groups of neighbouring kernels, which resemble each other, so that little
-//! is unpacked when one of them is first launched.
+//! Packs the PTX of `ptx/` for the library: in groups of neighbouring kernels, which resemble each other, so that
+//! little is unpacked when one of them is first launched.
 //!
 //! For each `ptx/NAME.ptx` two files: `NAME.packed`, the groups one after the other in Zstandard's format, and
 //! `NAME.rs`, an expression of type `crate::module::Text` with the place of each group and part. The first part is what

@@ -5,7 +5,8 @@
 //! device's own sum there too, not to the scalar. A step that checks or observes such a sum runs as separate kernels.
 //!
 //! With roots, the host reads the block results, together with the gate, and writes
-//! the sum of all ranks to the scalar. Cost of a sum: the kernel, one wait, a copy of n/1024 block results, and a launch that writes the scalar.
+//! the sum of all ranks to the scalar. Cost of a sum: the kernel, one wait, a copy of n/1024 block results, and a
+//! launch that writes the scalar.
 
 use std::cell::RefCell;
 use std::sync::Arc;

@@ -184,8 +184,8 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
         Ok(true)
     }
 
-    /// Sends what others need of `x` and packs own entries. [`Exchange::finish`] must follow, and may wait for the other
-    /// ranks; work that needs no entries of others belongs in between.
+    /// Sends what others need of `x` and packs own entries. [`Exchange::finish`] must follow, and may wait for the
+    /// other ranks; work that needs no entries of others belongs in between.
     ///
     /// Returns `None`, and does nothing, if the gate is closed. Then it is closed on every rank. But devices that read
     /// each other's memory exchange entries behind a closed gate too, because no host waits to see it. So what follows

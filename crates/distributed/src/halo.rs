@@ -142,8 +142,8 @@ impl<T: Real, B: Spmv<Csr<T>> + Entries<T>> Halo<T, B> {
         self.matrix.storage()
     }
 
-    /// Sends what others need, calls `within`, computes a A x + b y in the boundary rows with what others have sent, and
-    /// puts these rows into y. `within` does the same in all rows of the own block, and may write anything to the
+    /// Sends what others need, calls `within`, computes a A x + b y in the boundary rows with what others have sent,
+    /// and puts these rows into y. `within` does the same in all rows of the own block, and may write anything to the
     /// boundary rows of y. Changes nothing if the gate is closed.
     pub(crate) fn product<C: Communicator>(
         &self,

@@ -221,8 +221,8 @@ impl<C: Communicator> Team<C> {
         Ok(Some(all))
     }
 
-    /// Gives every rank the values of all ranks, in the order of the ranks. Returns `None`, on every rank, if a rank has
-    /// none, or cannot see that of another.
+    /// Gives every rank the values of all ranks, in the order of the ranks. Returns `None`, on every rank, if a rank
+    /// has none, or cannot see that of another.
     pub(crate) fn share<V: Send + Sync + 'static>(&self, mine: Option<Arc<V>>) -> Result<Option<Vec<Arc<V>>>> {
         let is_shown = mine.is_some_and(|mine| self.comm.show(mine));
         let seen = match self.is_everywhere(is_shown)? {
@@ -329,8 +329,8 @@ impl<C: Communicator> Turn<'_, C> {
         ))
     }
 
-    /// Tells `ranks` that this rank's message lies in its send buffer. Each is listed with the bytes that it reads there,
-    /// which count as sent.
+    /// Tells `ranks` that this rank's message lies in its send buffer. Each is listed with the bytes that it reads
+    /// there, which count as sent.
     pub(crate) fn announce(&self, ranks: &[(usize, usize)]) -> Result<()> {
         ranks.iter().try_for_each(|&(rank, bytes)| {
             self.team.count(self.call, 2, bytes as u64);

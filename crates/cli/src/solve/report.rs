@@ -119,10 +119,6 @@ impl<'a> ColumnReport<'a> {
     }
 }
 
-/// How ranks exchange entries and sums.
-const FROM_DEVICE_TO_DEVICE: &str = "from device to device";
-const THROUGH_THE_HOST: &str = "through the host";
-
 /// One rank of a solve on several.
 #[derive(Debug, Serialize)]
 pub(super) struct RankReport {
@@ -386,7 +382,7 @@ impl<'a> Report<'a> {
             history: &outcome.history,
             columns: Vec::new(),
             ranks: shares.iter().map(RankReport::of).collect(),
-            messages: (shares.len() > 1).then_some(if *direct { FROM_DEVICE_TO_DEVICE } else { THROUGH_THE_HOST }),
+            messages: (shares.len() > 1).then_some(if *direct { "from device to device" } else { "through the host" }),
             error: None,
         }
     }

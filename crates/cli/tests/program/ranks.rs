@@ -120,7 +120,7 @@ fn what_cannot_run_on_ranks_is_refused_with_what_to_use() {
     let folder = Folder::new();
     let wide = folder.file("wide.txt", &"1 2\n".repeat(16));
     let flat = folder.matrix("flat.mtx", 2, 3, &[(1, 1, "1"), (2, 3, "1")]);
-    let cases: [(&[&str], i32, &str, &str); 21] = [
+    let cases: [(&[&str], i32, &str, &str); 22] = [
         (&["poisson2d:4", "--ranks", "2", "--solver", "direct"], 1, "unsupported", "use cg, bicgstab or gmres"),
         (&["poisson2d:4", "--ranks", "2", "--precond", "ic0"], 1, "unsupported", "blockwise=ic0"),
         (&["convdiff2d:4,peclet=1", "--ranks", "2", "--precond", "amg"], 1, "unsupported", "amg needs a symmetric"),
