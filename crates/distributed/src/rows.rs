@@ -235,6 +235,20 @@ pub fn rows_of<T: Real>(csr: &Csr<T>, range: std::ops::Range<u64>) -> Rows<T> {
     }
 }
 
+/// Only the rows of a range of a matrix, in its memory. The first is row 0.
+pub(crate) fn rows_within<T: Real>(csr: Csr<T>, range: std::ops::Range<usize>) -> Rows<T> {
+    let (_, ncols, mut row_ptr, mut cols, mut values) = csr.into_parts();
+    let (begin, end) = (row_ptr[range.start], row_ptr[range.end]);
+    row_ptr.truncate(range.end + 1);
+    row_ptr.drain(..range.start);
+    row_ptr.iter_mut().for_each(|at| *at -= begin);
+    cols.truncate(end as usize);
+    cols.drain(..begin as usize);
+    values.truncate(end as usize);
+    values.drain(..begin as usize);
+    Rows { first: 0, ncols: ncols as u64, row_ptr, cols, values }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -246,6 +260,8 @@ mod tests {
         for range in [0..42, 0..0, 42..42, 5..6, 3..30] {
             let rows = rows_of(&a, range.clone());
             assert_eq!(rows.len() as u64, range.end - range.start);
+            let within = rows_within(a.clone(), range.start as usize..range.end as usize);
+            assert_eq!(within.into_csr(), rows.clone().into_csr());
             for keeps in [|_: usize| true, |i: usize| !i.is_multiple_of(3)] {
                 let wide = Rows::new(
                     rows.first,

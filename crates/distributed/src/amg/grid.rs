@@ -18,7 +18,7 @@ use crate::device::Distributed;
 use crate::gathered::Gathered;
 use crate::ghosts::Ghosts;
 use crate::partition::Partition;
-use crate::rows::{Rows, rows_of};
+use crate::rows::{Rows, rows_within};
 use crate::team::Team;
 
 /// The rows of one rank of a grid. Every rank has whole nodes.
@@ -255,7 +255,7 @@ impl<T: Real> View<T> {
         be: &Distributed<B, C>,
         p: &Rows<T>,
     ) -> Result<(Csr<T>, Vec<u64>)> {
-        let mut gathered = Gathered::default();
+        let mut gathered = Gathered::with_room(p.len(), p.nnz());
         for i in 0..p.len() {
             let (cols, values) = p.row(i);
             gathered.push(p.first() + i as u64, cols.iter().map(|&col| col.into()), values.iter().copied());
@@ -271,7 +271,7 @@ impl<T: Real> View<T> {
         let made = || {
             let (_, columns, p) = gathered.compact()?;
             let whole = product(&self.a, &p)?;
-            Ok((rows_of(&whole, self.own().start as u64..self.own().end as u64).into_csr(), columns))
+            Ok((rows_within(whole, self.own()).into_csr(), columns))
         };
         be.told(made().map_err(|error: spandrel_formats::Error| Error::from(error)))
     }
@@ -290,31 +290,39 @@ impl<T: Real> View<T> {
         let whole = be.told(smoothed(&self.a, &graph, &aggregates, &known).map_err(Error::from))?;
         drop((graph, aggregates, known));
         let own = self.own();
-        let p = Rows::from_csr(level.rows.first(), rows_of(&whole, own.start as u64..own.end as u64).into_csr());
-        drop(whole);
+        let p = Rows::from_csr(level.rows.first(), rows_within(whole, own).into_csr());
         let (fine, columns) = self.fine_product(be, &p)?;
         let partition = Partition::unaligned(owners.counts().map(|count| count * vectors as u64));
         let ours = partition.rows(be.rank());
         // Each rank gets the part of P in its columns, with the rows of A P that P^T multiplies there.
         let [mut parts, mut products, mut diagonals] = [(); 3].map(|()| vec![Vec::new(); be.size()]);
+        let [mut ours_of_p, mut ours_of_fine] =
+            [p.nnz(), fine.nnz()].map(|entries| Gathered::<T>::with_room(p.len(), entries));
+        let mut numbers = Vec::new();
         for (i, d) in diagonal.iter().enumerate() {
             let ((cols, values), row) = (p.row(i), p.first() + i as u64);
             let (fine_cols, fine_values) = fine.row(i);
-            let fine_cols: Vec<u64> = fine_cols.iter().map(|&col| columns[col as usize]).collect();
+            numbers.clear();
+            numbers.extend(fine_cols.iter().map(|&col| columns[col as usize]));
             let mut begin = 0;
             while begin < cols.len() {
                 let owner = partition.owner(cols[begin].into());
                 let of = partition.rows(owner);
                 let end = begin + cols[begin..].partition_point(|&col| u64::from(col) < of.end);
-                Gathered::write(row, &cols[begin..end], &values[begin..end], &mut parts[owner]);
-                Gathered::write(row, &fine_cols, fine_values, &mut products[owner]);
+                let part = (&cols[begin..end], &values[begin..end]);
+                if owner == be.rank() {
+                    ours_of_p.push(row, part.0.iter().map(|&col| col.into()), part.1.iter().copied());
+                    ours_of_fine.push(row, numbers.iter().copied(), fine_values.iter().copied());
+                } else {
+                    Gathered::write(row, part.0, part.1, &mut parts[owner]);
+                    Gathered::write(row, &numbers, fine_values, &mut products[owner]);
+                }
                 diagonals[owner].extend_from_slice(bytemuck::bytes_of(d));
                 begin = end;
             }
         }
         drop(fine);
         let [parts, products, diagonals] = [parts, products, diagonals].map(|to| be.team().all_to_all(to));
-        let [mut ours_of_p, mut ours_of_fine] = [Gathered::<T>::default(), Gathered::default()];
         parts?.iter().for_each(|message| ours_of_p.read(message));
         products?.iter().for_each(|message| ours_of_fine.read(message));
         let diagonals = diagonals?;
