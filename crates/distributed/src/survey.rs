@@ -1,5 +1,6 @@
 //! What the choice of method and preconditioner must know about a matrix whose rows lie on the ranks.
 
+use rayon::prelude::*;
 use spandrel_backend::{Join, Result};
 use spandrel_formats::{Real, is_mirror_to_rounding};
 
@@ -33,18 +34,21 @@ impl Survey {
         rows: &Rows<T, J>,
     ) -> Result<Self> {
         let equal = |value: T, mirror: T, _: f64| value == mirror;
-        let holds = |test: &dyn Fn(T) -> bool| rows.diagonal().all(|entry| entry.is_some_and(test));
+        let holds = |test: &(dyn Fn(T) -> bool + Sync)| {
+            (0..rows.len()).into_par_iter().all(|i| diagonal(rows, i).is_some_and(test))
+        };
         let square = rows.ncols() == layout.len() as u64;
+        let mirrors = Mirrors::of(layout, rows);
         let mine = [
             // A NaN equals nothing.
-            u64::from(square && Mirrors::of(layout, rows).agree_here(equal)),
+            u64::from(square && mirrors.agree_here(equal)),
             u64::from(holds(&|d| d > T::zero())),
             u64::from(holds(&|d| d.recip().is_finite() && d.is_finite() && !d.is_zero())),
             rows.nnz() as u64,
         ];
         let all = be.everywhere(&mine)?;
         let every = |at: usize| all.iter().all(|of| of[at] == 1);
-        let symmetric = every(0) && Mirrors::of(layout, rows).agree_across(be, equal)?;
+        let symmetric = every(0) && mirrors.agree_across(be, equal)?;
         let nnz = all.iter().map(|of| of[3]).sum();
         Ok(Self { symmetric, positive_diagonal: every(1), invertible_diagonal: every(2), nnz })
     }
@@ -68,6 +72,12 @@ impl Survey {
     }
 }
 
+/// The diagonal entry of row `i` of these rows.
+fn diagonal<T: Real, J: Column>(rows: &Rows<T, J>, i: usize) -> Option<T> {
+    let number = rows.first() + i as u64;
+    rows.get(number, number)
+}
+
 /// Compares entries with their mirror images.
 struct Mirrors<'a, T, J> {
     layout: &'a Layout,
@@ -78,16 +88,28 @@ struct Mirrors<'a, T, J> {
 
 impl<'a, T: Real, J: Column> Mirrors<'a, T, J> {
     fn of(layout: &'a Layout, rows: &'a Rows<T, J>) -> Self {
-        let scales = rows.diagonal().map(|d| d.map_or(0.0, |d| d.as_f64().abs().sqrt())).collect();
-        Self { layout, rows, scales }
+        let scale = |i: usize| diagonal(rows, i).map_or(0.0, |d| d.as_f64().abs().sqrt());
+        Self { layout, rows, scales: (0..rows.len()).into_par_iter().map(scale).collect() }
     }
 
-    /// Row, column and value of the entries of this rank.
-    fn entries(&self) -> impl Iterator<Item = (u64, u64, T)> {
-        (0..self.rows.len()).flat_map(|i| {
-            let ((cols, values), row) = (self.rows.row(i), self.rows.first() + i as u64);
-            cols.iter().zip(values).map(move |(&column, &value)| (row, column.into(), value))
-        })
+    /// Row, column and value of the entries in columns of other ranks.
+    fn entries_outside(&self) -> impl Iterator<Item = (u64, u64, T)> {
+        let own = self.layout.rows();
+        let leaves = {
+            let own = own.clone();
+            move |i: &usize| {
+                let cols = self.rows.row(*i).0;
+                [cols.first(), cols.last()].into_iter().flatten().any(|&column| !own.contains(&column.into()))
+            }
+        };
+        let rows = (0..self.rows.len()).filter(leaves);
+        rows.flat_map(|i| self.entries_of(i)).filter(move |(_, column, _)| !own.contains(column))
+    }
+
+    /// Row, column and value of the entries in row `i` of this rank.
+    fn entries_of(&self, i: usize) -> impl Iterator<Item = (u64, u64, T)> {
+        let ((cols, values), row) = (self.rows.row(i), self.rows.first() + i as u64);
+        cols.iter().zip(values).map(move |(&column, &value)| (row, column.into(), value))
     }
 
     fn scale(&self, row: u64) -> f64 {
@@ -95,12 +117,14 @@ impl<'a, T: Real, J: Column> Mirrors<'a, T, J> {
     }
 
     /// Whether `test(value, mirror image, scale)` is true of all entries in own columns. An absent entry is zero.
-    fn agree_here(&self, test: impl Fn(T, T, f64) -> bool) -> bool {
+    fn agree_here(&self, test: impl Fn(T, T, f64) -> bool + Sync) -> bool {
         let own = self.layout.rows();
-        let mut here = self.entries().filter(|(_, column, _)| own.contains(column));
-        here.all(|(row, column, value)| {
-            let mirror = self.rows.get(column, row).unwrap_or_else(T::zero);
-            test(value, mirror, self.scale(row) * self.scale(column))
+        (0..self.rows.len()).into_par_iter().all(|i| {
+            let mut here = self.entries_of(i).filter(|(_, column, _)| own.contains(column));
+            here.all(|(row, column, value)| {
+                let mirror = self.rows.get(column, row).unwrap_or_else(T::zero);
+                test(value, mirror, self.scale(row) * self.scale(column))
+            })
         })
     }
 
@@ -110,9 +134,8 @@ impl<'a, T: Real, J: Column> Mirrors<'a, T, J> {
         be: &Distributed<B, C>,
         test: impl Fn(T, T, f64) -> bool,
     ) -> Result<bool> {
-        let own = self.layout.rows();
         let mut to = vec![Vec::new(); be.size()];
-        for (row, column, value) in self.entries().filter(|(_, column, _)| !own.contains(column)) {
+        for (row, column, value) in self.entries_outside() {
             let message = &mut to[self.layout.partition().owner(column)];
             message.extend_from_slice(&column.to_le_bytes());
             message.extend_from_slice(&row.to_le_bytes());

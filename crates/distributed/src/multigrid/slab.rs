@@ -129,9 +129,18 @@ pub(super) fn gathered<'a, T: Real, C: Communicator>(
     team: &Team<C>,
     part: impl Fn(usize) -> &'a [T],
 ) -> Result<Vec<T>> {
-    let parts = team.all_to_all((0..team.size()).map(|rank| bytemuck::cast_slice(part(rank)).to_vec()).collect())?;
-    let values = parts.iter().flat_map(|part| part.chunks_exact(T::BYTES));
-    Ok(values.map(bytemuck::pod_read_unaligned).collect())
+    let me = team.rank();
+    let of = |rank: usize| if rank == me { Vec::new() } else { bytemuck::cast_slice(part(rank)).to_vec() };
+    let parts = team.all_to_all((0..team.size()).map(of).collect())?;
+    let others: usize = parts.iter().map(Vec::len).sum();
+    let mut all = Vec::with_capacity(part(me).len() + others / T::BYTES);
+    for (rank, of_rank) in parts.iter().enumerate() {
+        match rank == me {
+            true => all.extend_from_slice(part(me)),
+            false => all.extend(of_rank.chunks_exact(T::BYTES).map(bytemuck::pod_read_unaligned::<T>)),
+        }
+    }
+    Ok(all)
 }
 
 #[cfg(test)]

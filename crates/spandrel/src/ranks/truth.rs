@@ -3,6 +3,7 @@
 //! Each rank computes the residual of its own rows in twice the digits if the bound of the rounding leaves the matter
 //! open. What they decide is the same for any number of ranks.
 
+use rayon::prelude::*;
 use spandrel_backend::Backend;
 use spandrel_distributed::{Communicator, Distributed, DistributedMat, HostBoundary, HostRows, Rows, Vector};
 use spandrel_formats::Csr;
@@ -13,19 +14,27 @@ use super::RankBackend;
 use crate::solver::Element;
 use crate::solver::truth::{follows, judge, largest, magnitude};
 
+/// Rows that a task takes at a time.
+const CHUNK: usize = 4096;
+
 /// The bound for the residuals of a matrix whose rows lie on the ranks. Waits for the other ranks.
 pub(super) fn rounding<T: Element, B: RankBackend<T>, C: Communicator>(
     be: &Distributed<B, C>,
     rows: &Rows<T>,
     (nrows, is_symmetric): (usize, bool),
 ) -> Result<ResidualRounding> {
-    let (mut terms, mut most, mut squares) = (0, 0.0f64, 0.0);
-    for i in 0..rows.len() {
-        let values = rows.row(i).1;
-        let sum: f64 = values.iter().map(|v| v.as_f64().abs()).sum();
-        squares += values.iter().map(|v| v.as_f64() * v.as_f64()).sum::<f64>();
-        (terms, most) = (values.len().max(terms), most.max(sum));
-    }
+    let of_chunk = |chunk: usize| {
+        let rows_of = (chunk * CHUNK..rows.len().min((chunk + 1) * CHUNK)).map(|i| rows.row(i).1);
+        rows_of.fold((0, 0.0f64, 0.0), |(terms, most, squares), values| {
+            let sum: f64 = values.iter().map(|v| v.as_f64().abs()).sum();
+            let square = values.iter().map(|v| v.as_f64() * v.as_f64()).sum::<f64>();
+            (values.len().max(terms), most.max(sum), squares + square)
+        })
+    };
+    // In the order of the chunks, for any number of threads.
+    let chunks: Vec<_> = (0..rows.len().div_ceil(CHUNK)).into_par_iter().map(of_chunk).collect();
+    let both = |(a, b, c): (usize, f64, f64), (d, e, f): (usize, f64, f64)| (a.max(d), b.max(e), c + f);
+    let (terms, most, squares) = chunks.into_iter().fold((0, 0.0, 0.0), both);
     let all = be.everywhere(&[terms as u64, most.to_bits(), f64::to_bits(squares)])?;
     let terms = all.iter().map(|of| of[0]).max().unwrap_or_default() as usize;
     let most = all.iter().map(|of| f64::from_bits(of[1])).fold(0.0, f64::max);

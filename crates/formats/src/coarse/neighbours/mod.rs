@@ -22,6 +22,9 @@ use crate::{Dia, Error, Ordinal, Real, Result};
 /// Places of a row: (dz + 1) 9 + (dy + 1) 3 + dx + 1 for the differences dx, dy, dz of coordinates.
 pub const NEIGHBOURS: usize = 27;
 
+/// Rows that a task takes at a time.
+const CHUNK: usize = 1024;
+
 /// A symmetric stencil of nearest neighbours with one unknown per point, whose matrix is stored by diagonals.
 ///
 /// Positions of the diagonals that connect the end of a line or plane with the beginning of the next hold no entry of
@@ -220,8 +223,15 @@ impl Neighbours {
     pub fn rows<T: Real>(&self, offsets: &[i32], values: Diagonals<'_, T>, step: usize) -> Result<Vec<T>> {
         expect("values", values.len(), offsets.len() * self.points())?;
         expect("steps", step.min(1), 1)?;
-        let at = self.upper(offsets);
-        Ok((0..self.points()).step_by(step).flat_map(|row| self.row(&at, &values, row)).collect())
+        let (at, count) = (self.upper(offsets), self.points().div_ceil(step));
+        let mut rows = vec![T::zero(); count * NEIGHBOURS];
+        rows.par_chunks_mut(NEIGHBOURS * CHUNK).enumerate().for_each(|(chunk, rows)| {
+            let numbers = (chunk * CHUNK..).map(|k| k * step);
+            for (to, row) in rows.chunks_exact_mut(NEIGHBOURS).zip(numbers) {
+                to.copy_from_slice(&self.row(&at, &values, row));
+            }
+        });
+        Ok(rows)
     }
 
     /// The moments of rows as [`Neighbours::rows`] gives them.
@@ -254,15 +264,21 @@ impl Neighbours {
     pub fn places_of<T: Real>(&self, row: usize, cols: &[Ordinal], values: &[T]) -> Option<[T; NEIGHBOURS]> {
         let [nx, ny, nz] = self.size;
         let [x, y, z] = [row % nx, row / nx % ny, row / nx / ny];
+        let places = &self.stencil.places;
         let mut found = [T::zero(); NEIGHBOURS];
+        // Columns ascend, and so do the places, but for those that share a diagonal.
+        let mut from = 0;
         for (&col, &value) in cols.iter().zip(values) {
             let offset = i64::from(col) - row as i64;
-            let is_at = |place: &&Place| {
-                let d = place.d;
+            let is_at = |&at: &usize| {
+                let d = places[at].d;
                 self.offset(d) == offset && holds(x, d[0], nx) && holds(y, d[1], ny) && holds(z, d[2], nz)
             };
-            match self.stencil.places.iter().find(is_at) {
-                Some(place) => found[number(place.d)] = value,
+            match (from..places.len()).chain(0..from).find(is_at) {
+                Some(at) => {
+                    found[number(places[at].d)] = value;
+                    from = at + 1;
+                }
                 None if value.is_zero() => {}
                 None => return None,
             }
@@ -278,14 +294,24 @@ impl Neighbours {
     pub fn matrix<T: Real>(&self, places: &[T]) -> Result<Dia<T>> {
         let n = self.points();
         expect("places", places.len(), n * NEIGHBOURS)?;
-        let offsets = self.offsets();
+        let ([nx, ny, nz], offsets) = (self.size, self.offsets());
+        let of_place = |place: &Place| offsets.partition_point(|&at| i64::from(at) < self.offset(place.d));
+        let of_places: Vec<([i32; 3], usize)> =
+            self.stencil.places.iter().map(|place| (place.d, of_place(place))).collect();
         let mut values = vec![T::zero(); n * offsets.len()];
-        values.par_chunks_mut(n.max(1)).zip(&offsets).for_each(|(values, &offset)| {
-            let on_diagonal = |place: &&Place| self.offset(place.d) == i64::from(offset);
-            for Place { d, .. } in self.stencil.places.iter().filter(on_diagonal) {
-                for (row, value) in values.iter_mut().enumerate() {
-                    if self.column(row, number(*d)).is_some() {
-                        *value = places[row * NEIGHBOURS + number(*d)];
+        // For each chunk of rows, its part of every diagonal.
+        let mut chunks: Vec<Vec<&mut [T]>> = (0..n.div_ceil(CHUNK)).map(|_| Vec::new()).collect();
+        for diagonal in values.chunks_mut(n.max(1)) {
+            chunks.iter_mut().zip(diagonal.chunks_mut(CHUNK)).for_each(|(chunk, part)| chunk.push(part));
+        }
+        chunks.into_par_iter().enumerate().for_each(|(chunk, mut parts)| {
+            let first = chunk * CHUNK;
+            for row in first..n.min(first + CHUNK) {
+                let [x, y, z] = [row % nx, row / nx % ny, row / nx / ny];
+                let places = &places[row * NEIGHBOURS..(row + 1) * NEIGHBOURS];
+                for &(d, k) in &of_places {
+                    if holds(x, d[0], nx) && holds(y, d[1], ny) && holds(z, d[2], nz) {
+                        parts[k][row - first] = places[number(d)];
                     }
                 }
             }
