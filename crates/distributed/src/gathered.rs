@@ -70,8 +70,8 @@ impl<T: Real> Gathered<T> {
         (least..).zip(has).filter_map(|(col, has)| has.then_some(col)).collect()
     }
 
-    /// The numbers of the rows, ascending, and the rows in this order, with the columns where `place` puts them. It must
-    /// not exchange columns.
+    /// The numbers of the rows, ascending, and the rows in this order, with the columns where `place` puts them. It
+    /// must not exchange columns.
     pub(crate) fn into_csr(
         mut self,
         ncols: usize,
