@@ -75,7 +75,7 @@ impl<T: Real> Gathered<T> {
     pub(crate) fn into_csr(
         mut self,
         ncols: usize,
-        place: impl Fn(u64) -> Option<Ordinal> + Sync,
+        place: &(dyn Fn(u64) -> Option<Ordinal> + Sync),
     ) -> spandrel_formats::Result<(Vec<u64>, Csr<T>)> {
         let mut ends: Vec<usize> = self.rows.iter().skip(1).map(|&(_, begin)| begin).collect();
         ends.push(self.cols.len());
@@ -109,10 +109,10 @@ impl<T: Real> Gathered<T> {
         let (rows, csr) = if span < SPARSE * columns.len() as u64 {
             let mut places = vec![0; span as usize];
             columns.iter().zip(0..).for_each(|(col, place)| places[(col - least) as usize] = place);
-            self.into_csr(columns.len(), |column| Some(places[(column - least) as usize]))?
+            self.into_csr(columns.len(), &|column| Some(places[(column - least) as usize]))?
         } else {
             let place = |column| columns.binary_search(&column).ok().map(|place| place as Ordinal);
-            self.into_csr(columns.len(), place)?
+            self.into_csr(columns.len(), &place)?
         };
         Ok((rows, columns, csr))
     }
@@ -148,7 +148,7 @@ mod tests {
     fn columns_without_a_place_are_left_out() {
         let mut gathered = Gathered::default();
         gathered.push(2, [1, 5, 8].into_iter(), [1.0, 2.0, 3.0].into_iter());
-        let (_, csr) = gathered.into_csr(2, |column| (column != 5).then_some(u32::from(column > 5))).unwrap();
+        let (_, csr) = gathered.into_csr(2, &|column| (column != 5).then_some(u32::from(column > 5))).unwrap();
         assert_eq!((csr.col_idx(), csr.values()), (&[0, 1][..], &[1.0, 3.0][..]));
     }
 }

@@ -81,7 +81,7 @@ impl<T: Real, B: Local<T>, M: Preconditioner<T, B>> Schwarz<T, B, M> {
         let (needed, gathered) = Self::extended(be, layout, rows, layers)?;
         let made = || {
             let place = |column| needed.binary_search(&column).ok().map(|place| place as Ordinal);
-            let (_, block) = gathered.into_csr(needed.len(), place)?;
+            let (_, block) = gathered.into_csr(needed.len(), &place)?;
             if rows.is_empty() { Ok(None) } else { make(be.device(), block).map(Some) }
         };
         let block = be.together(made())?;

@@ -33,19 +33,8 @@ impl Survey {
         layout: &Layout,
         rows: &Rows<T, J>,
     ) -> Result<Self> {
-        let equal = |value: T, mirror: T, _: f64| value == mirror;
-        let holds = |test: &(dyn Fn(T) -> bool + Sync)| {
-            (0..rows.len()).into_par_iter().all(|i| diagonal(rows, i).is_some_and(test))
-        };
-        let square = rows.ncols() == layout.len() as u64;
         let mirrors = Mirrors::of(layout, rows);
-        let mine = [
-            // A NaN equals nothing.
-            u64::from(square && mirrors.agree_here(equal)),
-            u64::from(holds(&|d| d > T::zero())),
-            u64::from(holds(&|d| d.recip().is_finite() && d.is_finite() && !d.is_zero())),
-            rows.nnz() as u64,
-        ];
+        let mine = mirrors.facts();
         let all = be.everywhere(&mine)?;
         let every = |at: usize| all.iter().all(|of| of[at] == 1);
         let symmetric = every(0) && mirrors.agree_across(be, equal)?;
@@ -65,11 +54,20 @@ impl Survey {
         layout: &Layout,
         rows: &Rows<T, J>,
     ) -> Result<bool> {
-        let near = |v: T, mirror: T, scale| is_mirror_to_rounding::<T>(v.as_f64(), mirror.as_f64(), scale);
         let mirrors = Mirrors::of(layout, rows);
         let here = be.everywhere(&[u64::from(mirrors.agree_here(near))])?.iter().all(|of| of[0] == 1);
         Ok(here && mirrors.agree_across(be, near)?)
     }
+}
+
+/// Whether an entry equals its mirror image. A NaN equals nothing.
+fn equal<T: Real>(value: T, mirror: T, _: f64) -> bool {
+    value == mirror
+}
+
+/// Whether it does up to rounding.
+fn near<T: Real>(value: T, mirror: T, scale: f64) -> bool {
+    is_mirror_to_rounding::<T>(value.as_f64(), mirror.as_f64(), scale)
 }
 
 /// The diagonal entry of row `i` of these rows.
@@ -112,12 +110,25 @@ impl<'a, T: Real, J: Column> Mirrors<'a, T, J> {
         cols.iter().zip(values).map(move |(&column, &value)| (row, column.into(), value))
     }
 
+    /// What [`Survey`] says of the rows of this rank, with the number of entries.
+    fn facts(&self) -> [u64; 4] {
+        let rows = self.rows;
+        let holds = |test: fn(T) -> bool| (0..rows.len()).into_par_iter().all(|i| diagonal(rows, i).is_some_and(test));
+        let square = rows.ncols() == self.layout.len() as u64;
+        [
+            u64::from(square && self.agree_here(equal)),
+            u64::from(holds(|d| d > T::zero())),
+            u64::from(holds(|d| d.recip().is_finite() && d.is_finite() && !d.is_zero())),
+            rows.nnz() as u64,
+        ]
+    }
+
     fn scale(&self, row: u64) -> f64 {
         self.scales[(row - self.rows.first()) as usize]
     }
 
     /// Whether `test(value, mirror image, scale)` is true of all entries in own columns. An absent entry is zero.
-    fn agree_here(&self, test: impl Fn(T, T, f64) -> bool + Sync) -> bool {
+    fn agree_here(&self, test: fn(T, T, f64) -> bool) -> bool {
         let own = self.layout.rows();
         (0..self.rows.len()).into_par_iter().all(|i| {
             let mut here = self.entries_of(i).filter(|(_, column, _)| own.contains(column));
@@ -132,7 +143,7 @@ impl<'a, T: Real, J: Column> Mirrors<'a, T, J> {
     fn agree_across<B: Join, C: Communicator>(
         &self,
         be: &Distributed<B, C>,
-        test: impl Fn(T, T, f64) -> bool,
+        test: fn(T, T, f64) -> bool,
     ) -> Result<bool> {
         let mut to = vec![Vec::new(); be.size()];
         for (row, column, value) in self.entries_outside() {

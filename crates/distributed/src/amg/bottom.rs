@@ -45,7 +45,7 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> Bottom<T, B> {
             }
         }
         let made = || {
-            let (_, a) = gathered.into_csr(n, |column| Some(column as Ordinal))?;
+            let (_, a) = gathered.into_csr(n, &|column| Some(column as Ordinal))?;
             let options = AmgOptions { levels: level.options.levels - grid, ..level.options };
             let a = Mat::load(device, Arc::new(a))?;
             Amg::of(device, &a, &options, Some(&near_null), &mut unobserved)

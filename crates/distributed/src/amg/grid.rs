@@ -78,7 +78,7 @@ pub(super) fn moved<T: Real, B: Join, C: Communicator>(
     }
     let mut gathered = Gathered::default();
     be.team().all_to_all(messages)?.iter().for_each(|message| gathered.read(message));
-    let csr = gathered.into_csr(rows.ncols() as usize, |column| Some(column as Ordinal)).map_err(Error::from);
+    let csr = gathered.into_csr(rows.ncols() as usize, &|column| Some(column as Ordinal)).map_err(Error::from);
     Ok(Rows::from_csr(to.rows(be.rank()).start, be.told(csr)?.1))
 }
 
@@ -102,6 +102,24 @@ impl<C: Communicator> Others for Neighbours<'_, C> {
     }
 }
 
+/// These rows with a column for each unknown of a node that is known, among rows of ghosts, which are empty.
+fn squared<T: Real>(rows: &Rows<T>, ghosts: &Ghosts, unknowns: usize) -> spandrel_formats::Result<Csr<T>> {
+    let n = ghosts.nodes().len() * unknowns;
+    let first = ghosts.own().start * unknowns;
+    let within = |row: usize| row.checked_sub(first).filter(|&i| i < rows.len());
+    let fill = |row: usize, cols: &mut [Ordinal], values: &mut [T]| {
+        let Some(i) = within(row) else { return };
+        let (from, entries) = rows.row(i);
+        for (to, &column) in cols.iter_mut().zip(from) {
+            let (node, unknown) = (u64::from(column) / unknowns as u64, column as usize % unknowns);
+            // Every node of a column is known: its own, or one of the ghosts.
+            *to = ghosts.place(node).map_or(Ordinal::MAX, |place| (place * unknowns + unknown) as Ordinal);
+        }
+        values.copy_from_slice(entries);
+    };
+    Csr::from_rows(n, n, |row| within(row).map_or(0, |i| rows.row(i).0.len()), fill)
+}
+
 impl<T: Real> View<T> {
     /// Looks for the ghosts of a grid. Waits for the other ranks.
     pub(super) fn of<B: Join, C: Communicator>(be: &Distributed<B, C>, level: &Level<T>) -> Result<Self> {
@@ -117,20 +135,7 @@ impl<T: Real> View<T> {
         outside.dedup();
         let nodes = Partition::unaligned(level.partition.counts().map(|rows| rows / width));
         let ghosts = Ghosts::new(be.team(), &nodes, &outside)?;
-        let n = ghosts.nodes().len() * unknowns;
-        let first = ghosts.own().start * unknowns;
-        let within = |row: usize| row.checked_sub(first).filter(|&i| i < rows.len());
-        let fill = |row: usize, cols: &mut [Ordinal], values: &mut [T]| {
-            let Some(i) = within(row) else { return };
-            let (from, entries) = rows.row(i);
-            for (to, &column) in cols.iter_mut().zip(from) {
-                let (node, unknown) = (u64::from(column) / width, column as usize % unknowns);
-                // Every node of a column is known: its own, or found above.
-                *to = ghosts.place(node).map_or(Ordinal::MAX, |place| (place * unknowns + unknown) as Ordinal);
-            }
-            values.copy_from_slice(entries);
-        };
-        let a = Csr::from_rows(n, n, |row| within(row).map_or(0, |i| rows.row(i).0.len()), fill);
+        let a = squared(rows, &ghosts, unknowns);
         Ok(Self { a: be.told(a.map_err(Error::from))?, ghosts, unknowns })
     }
 
@@ -149,7 +154,7 @@ impl<T: Real> View<T> {
     /// unfit row of the whole matrix. Waits for the other ranks.
     pub(super) fn scaling<B: Join, C: Communicator>(&self, be: &Distributed<B, C>) -> Result<Scaling<T>> {
         let number = |row: usize| if row < self.a.nrows() { self.number(row) } else { u64::MAX };
-        Scaling::among(&self.a, self.own(), |unfit, most, w: &mut [f64]| {
+        Scaling::among(&self.a, self.own(), &mut |unfit, most, w: &mut [f64]| {
             // The bits of numbers that are not negative are ordered as the numbers are.
             let all = be.everywhere(&[unfit.map_or(u64::MAX, number), most.to_bits()])?;
             self.ghosts.refresh(be.team(), self.unknowns, w)?;
@@ -172,7 +177,7 @@ impl<T: Real> View<T> {
         let graph = Strength::with_shares(&self.a, self.unknowns, level.options.strength, &shares);
         let graph = be.told(graph.map_err(Error::from))?;
         let nodes = ghosts.nodes();
-        let roots = roots_among(&graph, |node| nodes[node as usize] as Ordinal, &mut Neighbours { team, ghosts })?;
+        let roots = roots_among(&graph, &|node| nodes[node as usize] as Ordinal, &mut Neighbours { team, ghosts })?;
         let owners = Partition::unaligned(be.everywhere(&[roots.len() as u64])?.iter().map(|of| of[0]));
         if AmgOptions::has_stalled(level.partition.len() as usize, owners.len() as usize * level.vectors) {
             return Ok(None);
@@ -330,7 +335,7 @@ impl<T: Real> View<T> {
         let diagonal = values.map(bytemuck::pod_read_unaligned::<T>).collect();
         let build = || {
             let place = |column: u64| Some((column - ours.start) as Ordinal);
-            let (finer, p) = ours_of_p.into_csr((ours.end - ours.start) as usize, place)?;
+            let (finer, p) = ours_of_p.into_csr((ours.end - ours.start) as usize, &place)?;
             let transposed = p.try_transpose()?;
             let (_, columns, fine) = ours_of_fine.compact()?;
             let mut coarse = product(&transposed, &fine)?;

@@ -212,7 +212,7 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> DistributedAmg<T, B> {
             levels.push(numbers(be, &next, &scaling)?);
             let coarse = Arc::new(Layout::without_sums(be.rank(), next.partition.clone()));
             let left = &scaling.inverse;
-            let restrict = transposed.map_entries(|row, col, v| v * (diagonal[col] * left[row]));
+            let restrict = restriction(transposed, left, &diagonal);
             let restrict = be.told(widened(coarse.rows().start, n as u64, restrict, &finer).map_err(Into::into))?;
             let restrict = DistributedMat::between(be, restrict, Arc::clone(&coarse), Arc::clone(&layout))?;
             let prolong = DistributedMat::between(be, p, Arc::clone(&layout), Arc::clone(&coarse))?;
@@ -287,6 +287,17 @@ fn numbers<T: Real, B: Local<T>, C: Communicator>(
     Ok(AmgLevel { rows: level.partition.len() as usize, entries: entries as usize, bound: scaling.bound })
 }
 
+/// D^-1 A of these rows.
+fn scaled<T: Real>(rows: &Rows<T>, inverse: &[T]) -> Csr<T> {
+    rows.clone().into_csr().map_entries(|row, _, v| v * inverse[row])
+}
+
+/// P^T as the cycle applies it to a residual that is divided by the diagonal of the finer grid, for a right-hand side
+/// that is divided by that of the coarser one.
+fn restriction<T: Real>(transposed: Csr<T>, inverse: &[T], diagonal: &[T]) -> Csr<T> {
+    transposed.map_entries(|row, col, v| v * (diagonal[col] * inverse[row]))
+}
+
 /// D^-1 A.
 fn operator<T: Real, B: Local<T>, C: Communicator>(
     be: &Distributed<B, C>,
@@ -294,8 +305,7 @@ fn operator<T: Real, B: Local<T>, C: Communicator>(
     inverse: &[T],
     layout: &Arc<Layout>,
 ) -> Result<DistributedMat<B, Csr<T>>> {
-    let scaled = rows.clone().into_csr().map_entries(|row, _, v| v * inverse[row]);
-    let scaled = Rows::from_csr(rows.first(), scaled);
+    let scaled = Rows::from_csr(rows.first(), scaled(rows, inverse));
     Ok(DistributedMat::between(be, scaled, Arc::clone(layout), Arc::clone(layout))?)
 }
 

@@ -18,12 +18,9 @@ use crate::gathered::Gathered;
 use crate::layout::Layout;
 use crate::rows::Rows;
 
-/// The stencil that holds all entries of the matrix. Refuses a matrix without one, on every rank.
-fn stencil<T: Real, B: Join, C: Communicator>(
-    be: &Distributed<B, C>,
-    layout: &Layout,
-    rows: &Rows<T>,
-) -> Result<Neighbours> {
+/// The offsets of the diagonals that have entries in these rows, ascending; any number above [`NEIGHBOURS`] if there are
+/// more.
+fn offsets_in<T: Real>(rows: &Rows<T>) -> Vec<i32> {
     let add = |mut offsets: Vec<i32>, i: usize| {
         let row = rows.first() as i64 + i as i64;
         for &column in rows.row(i).0 {
@@ -43,7 +40,22 @@ fn stencil<T: Real, B: Join, C: Communicator>(
         offsets.dedup();
         offsets
     };
-    let offsets = (0..rows.len()).into_par_iter().fold(Vec::new, add).reduce(Vec::new, both);
+    (0..rows.len()).into_par_iter().fold(Vec::new, add).reduce(Vec::new, both)
+}
+
+/// Whether all entries of these rows lie inside a stencil.
+fn fits<T: Real>(of: &Neighbours, rows: &Rows<T>) -> bool {
+    let holds = |i: usize| of.places_of(rows.first() as usize + i, rows.row(i).0, rows.row(i).1).is_some();
+    (0..rows.len()).into_par_iter().all(holds)
+}
+
+/// The stencil that holds all entries of the matrix. Refuses a matrix without one, on every rank.
+fn stencil<T: Real, B: Join, C: Communicator>(
+    be: &Distributed<B, C>,
+    layout: &Layout,
+    rows: &Rows<T>,
+) -> Result<Neighbours> {
+    let offsets = offsets_in(rows);
     let all = be.team().all_to_all(vec![bytemuck::cast_slice(&offsets).to_vec(); be.size()])?;
     let mut offsets: Vec<i32> =
         all.iter().flat_map(|of| of.as_chunks::<4>().0).map(|&bytes| i32::from_le_bytes(bytes)).collect();
@@ -51,14 +63,34 @@ fn stencil<T: Real, B: Join, C: Communicator>(
     offsets.dedup();
     if offsets.len() <= NEIGHBOURS {
         for of in Neighbours::candidates(layout.len(), &offsets) {
-            let holds = |i: usize| of.places_of(rows.first() as usize + i, rows.row(i).0, rows.row(i).1).is_some();
-            let fits = (0..rows.len()).into_par_iter().all(holds);
-            if be.everywhere(&[u64::from(fits)])?.iter().all(|of| of[0] == 1) {
+            if be.everywhere(&[u64::from(fits(&of, rows))])?.iter().all(|of| of[0] == 1) {
                 return Ok(of);
             }
         }
     }
     be.together(Err(no_stencil()))
+}
+
+/// The rows `held`, of these or gathered ones, with the entries in their columns, numbered from the first of them.
+fn square<T: Real>(rows: &Rows<T>, gathered: Gathered<T>, held: &Range<u64>) -> spandrel_formats::Result<Csr<T>> {
+    let (numbers, others) = gathered.into_csr(rows.ncols() as usize, &|column| Some(column as u32))?;
+    let row = |i: usize| {
+        let number = held.start + i as u64;
+        let (cols, values) = match number.checked_sub(rows.first()).filter(|&at| at < rows.len() as u64) {
+            Some(at) => rows.row(at as usize),
+            None => others.row(numbers.partition_point(|&other| other < number)),
+        };
+        let place = |column: u64| cols.partition_point(|&col| u64::from(col) < column);
+        let inside = place(held.start)..place(held.end);
+        (&cols[inside.clone()], &values[inside])
+    };
+    let fill = |i: usize, to: &mut [u32], out: &mut [T]| {
+        let (cols, values) = row(i);
+        to.iter_mut().zip(cols).for_each(|(to, &col)| *to = (u64::from(col) - held.start) as u32);
+        out.copy_from_slice(values);
+    };
+    let n = (held.end - held.start) as usize;
+    Csr::from_rows(n, n, |i| row(i).0.len(), fill)
 }
 
 /// The rows that this rank holds, with the entries in their columns, numbered from the first of them. Each rank gets
@@ -80,28 +112,8 @@ fn brought<T: Real, B: Join, C: Communicator>(
     let messages = (0..be.size()).map(|rank| if rank == be.rank() { Vec::new() } else { message(rank) });
     let mut gathered = Gathered::default();
     be.team().all_to_all(messages.collect())?.iter().for_each(|message| gathered.read(message));
-    let (held, ncols) = (held(be.rank()), rows.ncols() as usize);
-    let made = || {
-        let (numbers, others) = gathered.into_csr(ncols, |column| Some(column as u32))?;
-        let row = |i: usize| {
-            let number = held.start + i as u64;
-            let (cols, values) = match number.checked_sub(mine.start).filter(|&at| at < rows.len() as u64) {
-                Some(at) => rows.row(at as usize),
-                None => others.row(numbers.partition_point(|&other| other < number)),
-            };
-            let place = |column: u64| cols.partition_point(|&col| u64::from(col) < column);
-            let inside = place(held.start)..place(held.end);
-            (&cols[inside.clone()], &values[inside])
-        };
-        let fill = |i: usize, to: &mut [u32], out: &mut [T]| {
-            let (cols, values) = row(i);
-            to.iter_mut().zip(cols).for_each(|(to, &col)| *to = (u64::from(col) - held.start) as u32);
-            out.copy_from_slice(values);
-        };
-        let n = (held.end - held.start) as usize;
-        Csr::from_rows(n, n, |i| row(i).0.len(), fill)
-    };
-    be.together(made().map_err(|error: spandrel_formats::Error| Error::from(error)))
+    let made = square(rows, gathered, &held(be.rank()));
+    be.together(made.map_err(Error::from))
 }
 
 /// The largest bound of all ranks, and the first unfit row among the points of all ranks. Waits for the other ranks.

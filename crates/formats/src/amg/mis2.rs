@@ -55,7 +55,7 @@ impl Others for Nobody {
 ///
 /// A node that is not a root has one within two steps. Deterministic; see the module's head.
 pub fn roots(graph: &Strength) -> Vec<Ordinal> {
-    let Ok(roots) = roots_among(graph, |node| node, &mut Nobody);
+    let Ok(roots) = roots_among(graph, &|node| node, &mut Nobody);
     roots
 }
 
@@ -65,11 +65,11 @@ pub fn roots(graph: &Strength) -> Vec<Ordinal> {
 ///
 /// # Errors
 /// Those of `others`.
-pub fn roots_among<O: Others>(
+pub fn roots_among<E>(
     graph: &Strength,
-    number: impl Fn(Ordinal) -> Ordinal + Sync,
-    others: &mut O,
-) -> Result<Vec<Ordinal>, O::Error> {
+    number: &(dyn Fn(Ordinal) -> Ordinal + Sync),
+    others: &mut dyn Others<Error = E>,
+) -> Result<Vec<Ordinal>, E> {
     let nodes = graph.nodes();
     let is_coupled = |&node: &Ordinal| !graph.neighbours(node as usize).is_empty();
     let mut undecided: Vec<Ordinal> = (0..nodes as Ordinal).into_par_iter().filter(is_coupled).collect();

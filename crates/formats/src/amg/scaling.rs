@@ -31,7 +31,7 @@ pub struct Scaling<T> {
 impl<T: Real> Scaling<T> {
     /// Looks at every entry. Rows run in parallel; the result does not depend on how many at once.
     pub fn of(a: &Csr<T>) -> Self {
-        let Ok(scaling) = Self::among(a, 0..a.nrows(), |unfit, most, _| Ok::<_, Infallible>((unfit, most)));
+        let Ok(scaling) = Self::among(a, 0..a.nrows(), &mut |unfit, most, _| Ok::<_, Infallible>((unfit, most)));
         scaling
     }
 
@@ -47,7 +47,7 @@ impl<T: Real> Scaling<T> {
     pub fn among<E>(
         a: &Csr<T>,
         rows: Range<usize>,
-        mut agree: impl FnMut(Option<usize>, f64, &mut [f64]) -> Result<(Option<usize>, f64), E>,
+        agree: &mut dyn FnMut(Option<usize>, f64, &mut [f64]) -> Result<(Option<usize>, f64), E>,
     ) -> Result<Self, E> {
         let each = || rows.clone().into_par_iter().with_min_len(CHUNK);
         let diagonal: Vec<T> = each().map(|row| a.get(row, row).unwrap_or_else(T::zero)).collect();

@@ -23,6 +23,17 @@ pub(super) fn rounding<T: Element, B: RankBackend<T>, C: Communicator>(
     rows: &Rows<T>,
     (nrows, is_symmetric): (usize, bool),
 ) -> Result<ResidualRounding> {
+    let (terms, most, squares) = norms(rows);
+    let all = be.everywhere(&[terms as u64, most.to_bits(), f64::to_bits(squares)])?;
+    let terms = all.iter().map(|of| of[0]).max().unwrap_or_default() as usize;
+    let most = all.iter().map(|of| f64::from_bits(of[1])).fold(0.0, f64::max);
+    // No rank knows the sums of columns, so the Frobenius norm is the bound.
+    let frobenius = all.iter().map(|of| f64::from_bits(of[2])).sum::<f64>().sqrt();
+    Ok(ResidualRounding::with(nrows, terms, if is_symmetric { most } else { magnitude::<f64>(frobenius) }))
+}
+
+/// The most entries of a row, the largest sum of magnitudes of a row, and the sum of all squares.
+fn norms<T: Element>(rows: &Rows<T>) -> (usize, f64, f64) {
     let of_chunk = |chunk: usize| {
         let rows_of = (chunk * CHUNK..rows.len().min((chunk + 1) * CHUNK)).map(|i| rows.row(i).1);
         rows_of.fold((0, 0.0f64, 0.0), |(terms, most, squares), values| {
@@ -34,13 +45,7 @@ pub(super) fn rounding<T: Element, B: RankBackend<T>, C: Communicator>(
     // In the order of the chunks, for any number of threads.
     let chunks: Vec<_> = (0..rows.len().div_ceil(CHUNK)).into_par_iter().map(of_chunk).collect();
     let both = |(a, b, c): (usize, f64, f64), (d, e, f): (usize, f64, f64)| (a.max(d), b.max(e), c + f);
-    let (terms, most, squares) = chunks.into_iter().fold((0, 0.0, 0.0), both);
-    let all = be.everywhere(&[terms as u64, most.to_bits(), f64::to_bits(squares)])?;
-    let terms = all.iter().map(|of| of[0]).max().unwrap_or_default() as usize;
-    let most = all.iter().map(|of| f64::from_bits(of[1])).fold(0.0, f64::max);
-    // No rank knows the sums of columns, so the Frobenius norm is the bound.
-    let frobenius = all.iter().map(|of| f64::from_bits(of[2])).sum::<f64>().sqrt();
-    Ok(ResidualRounding::with(nrows, terms, if is_symmetric { most } else { magnitude::<f64>(frobenius) }))
+    chunks.into_iter().fold((0, 0.0, 0.0), both)
 }
 
 /// If x misses the goal, changes `converged` to `stagnated` or `not_finite`. Waits for the other ranks.
