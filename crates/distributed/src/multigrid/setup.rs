@@ -18,8 +18,8 @@ use crate::gathered::Gathered;
 use crate::layout::Layout;
 use crate::rows::Rows;
 
-/// The offsets of the diagonals that have entries in these rows, ascending; any number above [`NEIGHBOURS`] if there are
-/// more.
+/// The offsets of the diagonals that have entries in these rows, ascending; any number above [`NEIGHBOURS`] if there
+/// are more.
 fn offsets_in<T: Real>(rows: &Rows<T>) -> Vec<i32> {
     let add = |mut offsets: Vec<i32>, i: usize| {
         let row = rows.first() as i64 + i as i64;
