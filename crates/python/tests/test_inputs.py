@@ -175,7 +175,7 @@ def test_arrays_longer_than_the_entries():
     solver = sl.Solver(longer, device="cpu")
     assert np.array_equal(solver.solve(b), sl.Solver(A, device="cpu").solve(b))
     solver.update(2 * A.data)
-    with pytest.raises(ValueError, match=r"\d+ values for (a pattern of )?\d+"):
+    with pytest.raises(ValueError, match="38 values for a pattern of 36|values for a pattern"):
         solver.update(longer.data)
 
 

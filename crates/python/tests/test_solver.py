@@ -110,7 +110,7 @@ def test_new_values(poisson, rng):
 
 def test_new_values_that_do_not_fit(poisson):
     solver = sl.Solver(poisson, device="cpu")
-    with pytest.raises(ValueError, match="values for (a pattern of )?12300 entries"):
+    with pytest.raises(ValueError, match="values for a pattern of 12300 entries"):
         solver.update(np.ones(3))
     with pytest.raises(ValueError, match="values has shape"):
         solver.update(np.ones((12300, 1)))

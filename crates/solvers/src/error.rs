@@ -121,10 +121,8 @@ pub enum Error {
         /// The reason.
         why: String,
     },
-    /// New values do not fit the pattern of the factorisation.
-    #[error(
-        "new values for a factorisation: {found} values for {expected} entries; give one value per entry, in CSR's order"
-    )]
+    /// New values of a matrix are more or fewer than its entries.
+    #[error("new values: {found} values for a pattern of {expected} entries; give one value per entry, in CSR's order")]
     Pattern {
         /// How many values.
         found: usize,
