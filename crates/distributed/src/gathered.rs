@@ -50,13 +50,7 @@ impl<T: Real> Gathered<T> {
 
     /// The columns that have an entry, ascending.
     pub(crate) fn columns(&self) -> Vec<u64> {
-        let Some((least, most)) = self
-            .cols
-            .iter()
-            .copied()
-            .map(|col| (col, col))
-            .reduce(|(least, most), (col, _)| (least.min(col), most.max(col)))
-        else {
+        let (Some(&least), Some(&most)) = (self.cols.iter().min(), self.cols.iter().max()) else {
             return Vec::new();
         };
         if most - least >= SPARSE * self.cols.len() as u64 {
