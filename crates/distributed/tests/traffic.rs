@@ -1,4 +1,5 @@
-//! What an iteration of CG sends through the host, as between processes, per rank: messages and bytes, by operation.
+//! What an iteration of CG sends, per rank: messages and bytes, by operation, through the host as between processes and
+//! from device to device.
 
 mod problems;
 
@@ -16,15 +17,27 @@ use spandrel_solvers::{AmgOptions, Cg, Error, Identity, Options};
 /// Messages and bytes of sums and of halos.
 type Sent = [u64; 4];
 
+/// How messages pass.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Through {
+    Host,
+    Memory,
+}
+
 /// What each rank sends in `iterations` iterations, and to begin and end.
-fn sent(spec: &str, precond: &str, ranks: usize, iterations: usize) -> Vec<Sent> {
+fn sent(spec: &str, precond: &str, ranks: usize, iterations: usize, through: Through) -> Vec<Sent> {
     let system = system(generate::csr::<f64>(spec).unwrap());
     let partition = partition(&system.a, ranks);
     let ended = Threads::run_within(ranks, LIMIT, |comm| {
         let range = partition.rows(comm.rank());
-        let be = &Distributed::through_host(Cpu::with_threads(1)?, comm);
+        let cpu = Cpu::with_threads(1)?;
+        let be = &match through {
+            Through::Host => Distributed::through_host(cpu, comm),
+            Through::Memory => Distributed::new(cpu, comm),
+        };
         let rows = rows_of(&system.a, range.clone());
         let a = &DistributedMat::<Cpu, Csr<f64>>::from_rows(be, rows.clone())?;
+        assert_eq!(a.layout().is_direct(), through == Through::Memory && ranks > 1);
         let n = a.layout().len();
         let b = &be.upload(&system.b[range.start as usize..range.end as usize])?;
         let mut x = be.zeros(n)?;
@@ -60,28 +73,48 @@ fn sent(spec: &str, precond: &str, ranks: usize, iterations: usize) -> Vec<Sent>
     ended.into_iter().map(|rank| rank.unwrap()).collect()
 }
 
-#[test]
-fn an_iteration_sends_what_the_design_says() {
+/// What each rank sends in one iteration.
+fn each(spec: &str, precond: &str, ranks: usize, through: Through) -> Vec<Sent> {
+    let (few, more) = (sent(spec, precond, ranks, 2, through), sent(spec, precond, ranks, 5, through));
+    let one = |(few, more): (&Sent, &Sent)| {
+        std::array::from_fn(|at| {
+            assert_eq!((more[at] - few[at]) % 3, 0, "iterations send alike");
+            (more[at] - few[at]) / 3
+        })
+    };
+    few.iter().zip(&more).map(one).collect()
+}
+
+const CASES: [(&str, usize); 8] = [
+    ("none", 1),
+    ("none", 2),
+    ("none", 3),
+    ("none", 5),
+    ("jacobi", 3),
+    ("chebyshev=3", 3),
+    ("mg=chebyshev", 3),
+    ("amg", 3),
+];
+
+/// A table of what the cases send.
+fn table(through: Through) -> String {
+    let spec = "poisson3d:16x16x48";
     let mut table = format!("{:<20}{:<14}rank  sums (bytes)  halos (bytes)\n", "matrix", "precond");
-    for (spec, precond, ranks) in [
-        ("poisson3d:16x16x48", "none", 1),
-        ("poisson3d:16x16x48", "none", 2),
-        ("poisson3d:16x16x48", "none", 3),
-        ("poisson3d:16x16x48", "jacobi", 3),
-        ("poisson3d:16x16x48", "chebyshev=3", 3),
-        ("poisson3d:16x16x48", "mg=chebyshev", 3),
-        ("poisson3d:16x16x48", "amg", 3),
-    ] {
-        let (few, more) = (sent(spec, precond, ranks, 2), sent(spec, precond, ranks, 5));
-        for (rank, (few, more)) in few.iter().zip(&more).enumerate() {
-            let each: Sent = std::array::from_fn(|at| {
-                assert_eq!((more[at] - few[at]) % 3, 0, "iterations send alike");
-                (more[at] - few[at]) / 3
-            });
-            let [sums, of_sums, halos, of_halos] = each;
+    for (precond, ranks) in CASES {
+        for (rank, [sums, of_sums, halos, of_halos]) in each(spec, precond, ranks, through).into_iter().enumerate() {
             let (sums, halos) = (format!("{sums} ({of_sums})"), format!("{halos} ({of_halos})"));
             writeln!(table, "{spec:<20}{precond:<14}{rank:>4}  {sums:<12}  {halos}").unwrap();
         }
     }
-    insta::assert_snapshot!(table);
+    table
+}
+
+#[test]
+fn an_iteration_sends_what_the_design_says() {
+    insta::assert_snapshot!(table(Through::Host));
+}
+
+#[test]
+fn from_device_to_device_it_sends_block_results_and_the_same_halos() {
+    insta::assert_snapshot!(table(Through::Memory));
 }
