@@ -184,16 +184,16 @@ fn gpus_have_the_bits_of_ranks_on_the_cpu() {
         ("poisson2d:1100", &["--solver", "cg", "--precond", "jacobi", "--max-iters", "20"]),
     ];
     for (matrix, options) in cases {
-        let solved = |on: [&str; 2]| {
+        let solved = |on: &[&str]| {
             let out = folder.name("x.mtx");
-            let (code, object) = run_with_gpu(&[&["solve", matrix, "--out", &out], options, &on[..]].concat());
+            let (code, object) = run_with_gpu(&[&["solve", matrix, "--out", &out], options, on].concat());
             assert!([0, 3].contains(&code), "{matrix} {options:?} {on:?}: {object}");
             let fields = ["status", "iterations", "history", "true_residual", "solver", "precond"];
             (fields.map(|field| object[field].clone()), std::fs::read(&out).unwrap(), object)
         };
-        let (fields, x, _) = solved(["--ranks", "2"]);
+        let (fields, x, _) = solved(&["--ranks", "2"]);
         for gpus in ["1", "2", "3"] {
-            let (found, other, object) = solved(["--gpus", gpus]);
+            let (found, other, object) = solved(&["--gpus", gpus]);
             assert!(x == other, "{matrix} {options:?}: x differs on {gpus} GPUs");
             assert_eq!(found, fields, "{matrix} {options:?} on {gpus} GPUs");
             assert_eq!(
@@ -203,6 +203,11 @@ fn gpus_have_the_bits_of_ranks_on_the_cpu() {
             let messages = if gpus == "1" { Value::Null } else { "from device to device".into() };
             assert_eq!(object["messages"], messages, "{matrix} {options:?} on {gpus} GPUs");
         }
+        // Behind a closed gate nothing is sent through the host, on either device.
+        let [cpus, gpus] = ["--ranks", "--gpus"].map(|on| solved(&[on, "2", "--messages", "host"]));
+        assert!((&cpus.0, &cpus.1) == (&fields, &x), "{matrix} {options:?} through the host of CPUs");
+        assert!((&gpus.0, &gpus.1) == (&fields, &x), "{matrix} {options:?} through the host of GPUs");
+        assert_eq!(gpus.2["ranks"][0]["messages"], cpus.2["ranks"][0]["messages"], "{matrix} {options:?}");
     }
 }
 
