@@ -20,9 +20,9 @@ pub struct CpuSendBuffer {
     halves: [RwLock<Vec<u64>>; 2],
 }
 
-/// Refuses a range beyond a send buffer.
-fn beyond(op: &'static str, found: usize, expected: usize) -> Error {
-    Error::Shape { op, what: "a send buffer", found, expected }
+/// The error for a message beyond a send buffer.
+fn beyond(found: usize, expected: usize) -> Error {
+    Error::Shape { op: "a message", what: "a send buffer", found, expected }
 }
 
 impl CpuSendBuffer {
@@ -35,7 +35,7 @@ impl CpuSendBuffer {
         let half = &mut *self.half(turn).write().unwrap_or_else(PoisonError::into_inner);
         let (room, len) = (bytemuck::cast_slice_mut::<u64, T>(half), values.len());
         let found = room.len();
-        let room = room.get_mut(..len).ok_or_else(|| beyond("a message", found, len))?;
+        let room = room.get_mut(..len).ok_or_else(|| beyond(found, len))?;
         room.iter_mut().zip(values).for_each(|(to, value)| *to = value);
         Ok(())
     }
@@ -44,7 +44,7 @@ impl CpuSendBuffer {
     pub(crate) fn take<T: Real>(&self, turn: u64, range: Range<usize>, to: &mut [T]) -> Result<()> {
         let half = &*self.half(turn).read().unwrap_or_else(PoisonError::into_inner);
         let room = bytemuck::cast_slice::<u64, T>(half);
-        let sent = room.get(range.clone()).ok_or_else(|| beyond("a message", room.len(), range.end))?;
+        let sent = room.get(range.clone()).ok_or_else(|| beyond(room.len(), range.end))?;
         to.copy_from_slice(sent);
         Ok(())
     }
@@ -84,14 +84,10 @@ impl Peers for Cpu {
 /// [`Error::Shape`] for another number of blocks than expected; [`Error::Rank`]; [`Error::OutOfMemory`].
 pub(crate) fn complete<T: Real, const N: usize>(cpu: &Cpu, sums: &PeerSums<Cpu>, partials: &[T]) -> Result<[T; N]> {
     let own = partials.len() / N;
-    if own != sums.own() {
-        let what = "the list of block results";
-        return Err(Error::Shape { op: "a dot product", what, found: own, expected: sums.own() });
-    }
-    let turn = sums.next_turn();
+    let turn = sums.begin(own)?;
     sums.buffer().put(turn, partials.iter().copied())?;
     cpu.publish(turn, sums.buffer())?;
-    sums.meet()?;
+    sums.meet(size_of_val(partials))?;
     let mut roots = [T::zero(); N];
     cpu.scratch().with(sums.blocks(), |all: &mut [T]| -> Result<()> {
         for (k, root) in roots.iter_mut().enumerate() {

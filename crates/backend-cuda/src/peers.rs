@@ -225,11 +225,7 @@ impl Cuda {
         out: [&mut Scalar<T>; K],
     ) -> Result<()> {
         let (own, all) = (n.div_ceil(BLOCK), sums.blocks());
-        if own != sums.own() {
-            let what = "the list of block results";
-            return Err(Error::Shape { op: "a dot product", what, found: own, expected: sums.own() });
-        }
-        let turn = sums.next_turn();
+        let turn = sums.begin(own)?;
         let mine = sums.buffer().room::<T>(turn, K * own)?;
         let lists = self.block_results::<T, K>(n);
         for (k, list) in lists.into_iter().enumerate() {
@@ -237,7 +233,7 @@ impl Cuda {
             unsafe { self.copy_within(list, mine.offset(k * own * T::BYTES), own * T::BYTES)? };
         }
         self.publish(turn, sums.buffer())?;
-        sums.meet()?;
+        sums.meet(K * own * T::BYTES)?;
         let gathered = &mut *self.gathered().borrow_mut();
         let words = (K * all * T::BYTES).div_ceil(size_of::<u64>());
         let results = match &gathered.results {

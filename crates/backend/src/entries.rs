@@ -7,7 +7,7 @@ use spandrel_formats::index::Ordinal;
 
 use crate::{Backend, Gate, Peers, Result};
 
-/// Moves chosen entries between vectors, and between a device and the host.
+/// Moves chosen entries between vectors, between a device and the host, and through the send buffers of other devices.
 ///
 /// None of these operations may be recorded. Those without a gate run even if a monitor has stopped.
 ///

@@ -15,6 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use crate::error::expect_len;
 use crate::{Device, Result};
 
 /// A device that reads the send buffers of other devices of its kind in this process.
@@ -50,11 +51,12 @@ pub trait Peers: Device + 'static {
 
 /// The hosts of the ranks that exchange a message.
 pub trait Meeting: fmt::Debug + Send + Sync {
-    /// Tells the others that this rank has published its message, and waits until all of them have.
+    /// Tells the others that this rank has published its message, of which each reads so many bytes, and waits until
+    /// all of them have published theirs.
     ///
     /// # Errors
     /// [`crate::Error::Rank`] if another rank fails.
-    fn meet(&self) -> Result<()>;
+    fn meet(&self, bytes: usize) -> Result<()>;
 }
 
 /// What dot products of vectors that lie on several ranks are completed with.
@@ -101,15 +103,19 @@ impl<D: Peers> PeerSums<D> {
     pub fn turns(&self) -> u64 {
         self.turn.load(Ordering::Relaxed)
     }
-    /// The number of the next message, which counts from now on.
-    pub fn next_turn(&self) -> u64 {
-        self.turn.fetch_add(1, Ordering::Relaxed)
+    /// Begins the message with the results of `own` blocks: its turn.
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] for another number of blocks than this rank has.
+    pub fn begin(&self, own: usize) -> Result<u64> {
+        expect_len("a dot product", "the list of block results", own, self.own())?;
+        Ok(self.turn.fetch_add(1, Ordering::Relaxed))
     }
     /// As [`Meeting::meet`].
     ///
     /// # Errors
     /// As there.
-    pub fn meet(&self) -> Result<()> {
-        self.meeting.meet()
+    pub fn meet(&self, bytes: usize) -> Result<()> {
+        self.meeting.meet(bytes)
     }
 }

@@ -27,20 +27,21 @@ pub(crate) fn open<B: Peers, C: Communicator>(be: &B, team: &Team<C>, bytes: usi
     Ok(mine.zip(opened).filter(|_| everywhere))
 }
 
-/// A dot product, where all ranks meet: the others, each with the bytes that it reads of this one.
-struct AtSum<C>(Arc<Team<C>>, Vec<(usize, usize)>);
+/// A dot product, where all ranks meet.
+struct AtSum<C>(Arc<Team<C>>);
 
 impl<C> fmt::Debug for AtSum<C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_tuple("AtSum").field(&self.1).finish()
+        f.write_str("AtSum")
     }
 }
 
 impl<C: Communicator> Meeting for AtSum<C> {
-    fn meet(&self) -> Result<()> {
+    fn meet(&self, bytes: usize) -> Result<()> {
+        let others = (0..self.0.size()).filter(|&rank| rank != self.0.rank()).map(|rank| (rank, bytes));
         let call = self.0.begin(Call::Sum)?;
-        call.announce(&self.1)?;
-        call.wait(&self.1)
+        call.announce(others.clone())?;
+        call.wait(others)
     }
 }
 
@@ -56,7 +57,6 @@ pub(crate) fn sums<B: Peers, C: Communicator>(
     };
     let bytes = blocks(team.rank()).len() * size_of::<f64>();
     let Some((buffer, peers)) = open(be, team, PeerSums::<B>::MOST * bytes)? else { return Ok(None) };
-    let others = (0..team.size()).filter(|&rank| rank != team.rank()).map(|rank| (rank, bytes)).collect();
     let ranks = peers.into_iter().enumerate().map(|(rank, peer)| (blocks(rank), peer)).collect();
-    Ok(Some(PeerSums::new(buffer, ranks, Box::new(AtSum(Arc::clone(team), others)))))
+    Ok(Some(PeerSums::new(buffer, ranks, Box::new(AtSum(Arc::clone(team))))))
 }

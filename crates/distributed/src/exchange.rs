@@ -204,7 +204,7 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
                 be.send_entries(x, &direct.sent, turn, &direct.buffer)?;
                 be.publish(turn, &direct.buffer)?;
                 let call = team.begin(Call::Halo)?;
-                call.announce(&direct.ranks)?;
+                call.announce(direct.ranks.iter().copied())?;
                 Begun { call, turn }
             }
             None => {
@@ -229,7 +229,7 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
     pub(crate) fn finish<C: Communicator>(&self, be: &B, begun: Begun<'_, C>, packed: &mut B::Vector) -> Result<()> {
         let Begun { call, turn } = begun;
         if let Some(direct) = &self.direct {
-            call.wait(&direct.ranks)?;
+            call.wait(direct.ranks.iter().copied())?;
             return direct.receives.iter().try_for_each(|(peer, sent, at)| {
                 be.follow(turn, peer)?;
                 be.receive_entries(turn, peer, sent.clone(), packed, *at)

@@ -55,7 +55,7 @@ impl Survey {
         rows: &Rows<T, J>,
     ) -> Result<bool> {
         let mirrors = Mirrors::of(layout, rows);
-        let here = be.everywhere(&[u64::from(mirrors.agree_here(near))])?.iter().all(|of| of[0] == 1);
+        let here = be.team().is_everywhere(mirrors.agree_here(near))?;
         Ok(here && mirrors.agree_across(be, near)?)
     }
 }
@@ -161,7 +161,7 @@ impl<'a, T: Real, J: Column> Mirrors<'a, T, J> {
             let here = self.rows.get(row, column).unwrap_or_else(T::zero);
             test(bytemuck::pod_read_unaligned(value), here, f64::from_bits(scale) * self.scale(row))
         });
-        Ok(be.everywhere(&[u64::from(agree)])?.iter().all(|of| of[0] == 1))
+        be.team().is_everywhere(agree)
     }
 }
 

@@ -331,16 +331,16 @@ impl<C: Communicator> Turn<'_, C> {
 
     /// Tells `ranks` that this rank's message lies in its send buffer. Each is listed with the bytes that it reads
     /// there, which count as sent.
-    pub(crate) fn announce(&self, ranks: &[(usize, usize)]) -> Result<()> {
-        ranks.iter().try_for_each(|&(rank, bytes)| {
+    pub(crate) fn announce(&self, mut ranks: impl Iterator<Item = (usize, usize)>) -> Result<()> {
+        ranks.try_for_each(|(rank, bytes)| {
             self.team.count(self.call, 2, bytes as u64);
             self.send(rank, 0, |_| {})
         })
     }
 
     /// Waits until all of `ranks` have announced theirs.
-    pub(crate) fn wait(&self, ranks: &[(usize, usize)]) -> Result<()> {
-        ranks.iter().try_for_each(|&(rank, _)| self.receive(rank, Some(0), |_| {}))
+    pub(crate) fn wait(&self, mut ranks: impl Iterator<Item = (usize, usize)>) -> Result<()> {
+        ranks.try_for_each(|(rank, _)| self.receive(rank, Some(0), |_| {}))
     }
 
     /// Brings the part of every rank to all ranks. `part(rank)` is where it stands in `all`; that of this rank is in

@@ -112,7 +112,7 @@ fn entries<T: Real, D: Entries<T> + EveryMethod<T> + Join>(be: &D, other: &D, n:
 struct Met;
 
 impl Meeting for Met {
-    fn meet(&self) -> Result<()> {
+    fn meet(&self, _: usize) -> Result<()> {
         Ok(())
     }
 }

@@ -63,7 +63,7 @@ fn stencil<T: Real, B: Join, C: Communicator>(
     offsets.dedup();
     if offsets.len() <= NEIGHBOURS {
         for of in Neighbours::candidates(layout.len(), &offsets) {
-            if be.everywhere(&[u64::from(fits(&of, rows))])?.iter().all(|of| of[0] == 1) {
+            if be.team().is_everywhere(fits(&of, rows))? {
                 return Ok(of);
             }
         }
