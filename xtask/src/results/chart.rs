@@ -7,6 +7,18 @@ use super::solves::{SOLVES, Solve, solves};
 /// The path of the picture.
 pub(crate) const PICTURE: &str = "docs/pictures/solve-time.svg";
 
+/// The colours of a picture on a light and a dark page.
+pub(super) const STYLE: &str = "\
+    <style>\n\
+    svg { font: 13px system-ui, 'DejaVu Sans', sans-serif; }\n\
+    .page { fill: #ffffff; stroke: #d0d7de; } text { fill: #1f2328; } .quiet { fill: #59636e; }\n\
+    .ours { fill: #1f6feb; } .theirs { fill: #afb8c1; }\n\
+    @media (prefers-color-scheme: dark) {\n\
+    .page { fill: #0d1117; stroke: #30363d; } text { fill: #e6edf3; } .quiet { fill: #9198a1; }\n\
+    .ours { fill: #58a6ff; } .theirs { fill: #57606a; }\n\
+    }\n\
+    </style>\n";
+
 /// Two bars: a whole solve with set-up, in ms.
 struct Pair {
     name: String,
@@ -78,16 +90,7 @@ pub(crate) fn picture(records: &Records) -> String {
     let full = WIDTH - LEFT - 120.0;
     let mut out = format!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" height=\"{height}\" role=\"img\" \
-         aria-label=\"Time of whole solves on an H200, Spandrel beside cuSPARSE and cuBLAS\">\n\
-         <style>\n\
-         svg {{ font: 13px system-ui, 'DejaVu Sans', sans-serif; }}\n\
-         .page {{ fill: #ffffff; stroke: #d0d7de; }} text {{ fill: #1f2328; }} .quiet {{ fill: #59636e; }}\n\
-         .ours {{ fill: #1f6feb; }} .theirs {{ fill: #afb8c1; }}\n\
-         @media (prefers-color-scheme: dark) {{\n\
-         .page {{ fill: #0d1117; stroke: #30363d; }} text {{ fill: #e6edf3; }} .quiet {{ fill: #9198a1; }}\n\
-         .ours {{ fill: #58a6ff; }} .theirs {{ fill: #57606a; }}\n\
-         }}\n\
-         </style>\n\
+         aria-label=\"Time of whole solves on an H200, Spandrel beside cuSPARSE and cuBLAS\">\n{STYLE}\
          <rect class=\"page\" x=\"0.5\" y=\"0.5\" width=\"{}\" height=\"{}\" rx=\"6\"/>\n\
          <text x=\"16\" y=\"28\" font-weight=\"bold\">Time of a whole solve on one H200, set-up included (shorter is better)</text>\n\
          <rect class=\"ours\" x=\"16\" y=\"43\" width=\"12\" height=\"12\"/><text x=\"34\" y=\"54\">Spandrel</text>\n\

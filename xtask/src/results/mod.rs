@@ -15,6 +15,7 @@ mod page;
 mod published;
 mod record;
 mod robust;
+mod scaling;
 mod solves;
 mod targets;
 mod triangles;
@@ -132,6 +133,7 @@ fn pages(root: &Path) -> Result<Vec<Page>> {
         published.page(&records),
         targets.page(&records),
         Page { path: chart::PICTURE, text: chart::picture(&records) },
+        Page { path: scaling::PICTURE, text: scaling::picture(&records) },
     ])
 }
 
