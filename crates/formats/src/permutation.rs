@@ -10,8 +10,8 @@
 //! Cost: 4 len bytes.
 
 use crate::index::checked;
-use crate::matrix_market::order_rows;
-use crate::{Csr, Error, Offset, Ordinal, Real, Result};
+use crate::matrix_market::{order_row, order_rows};
+use crate::{Csr, Error, Ordinal, Real, Result};
 
 /// A bijection of 0..len onto itself, `perm[new] = old`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -135,8 +135,7 @@ impl Permutation {
     /// [`Error::Shape`] unless the matrix has `len` rows.
     pub fn permute_rows<T: Real>(&self, matrix: &Csr<T>) -> Result<Csr<T>> {
         self.expect("permute_rows", "a column", matrix.nrows())?;
-        let (row_ptr, col_idx, values) = self.rows(matrix, |col| col);
-        Csr::new(matrix.nrows(), matrix.ncols(), row_ptr, col_idx, values)
+        self.moved(matrix, |col| col)
     }
 
     /// P A P^T: entry (new row, new column) is entry (`perm[new row]`, `perm[new column]`) of `matrix`. Eigenvalues and
@@ -148,9 +147,7 @@ impl Permutation {
         self.expect("permute_symmetric", "a column", matrix.nrows())?;
         self.expect("permute_symmetric", "a row", matrix.ncols())?;
         let inverse = self.inverse();
-        let (row_ptr, mut col_idx, mut values) = self.rows(matrix, |old| inverse.perm[old as usize]);
-        order_rows(&row_ptr, &mut col_idx, &mut values);
-        Csr::new(matrix.nrows(), matrix.ncols(), row_ptr, col_idx, values)
+        self.moved(matrix, |old| inverse.perm[old as usize])
     }
 
     /// A P^T: column `new` is column `perm[new]` of `matrix`. With x = P^T y, the system (A P^T) y = b has the solution
@@ -167,22 +164,16 @@ impl Permutation {
         Csr::new(matrix.nrows(), matrix.ncols(), row_ptr, col_idx, values)
     }
 
-    fn rows<T: Real>(
-        &self,
-        matrix: &Csr<T>,
-        column: impl Fn(Ordinal) -> Ordinal,
-    ) -> (Vec<Offset>, Vec<Ordinal>, Vec<T>) {
-        let mut row_ptr = Vec::with_capacity(matrix.nrows() + 1);
-        let mut col_idx = Vec::with_capacity(matrix.nnz());
-        let mut values = Vec::with_capacity(matrix.nnz());
-        row_ptr.push(0);
-        for &old in &self.perm {
-            let (cols, vals) = matrix.row(old as usize);
-            col_idx.extend(cols.iter().map(|&col| column(col)));
-            values.extend_from_slice(vals);
-            row_ptr.push(col_idx.len() as Offset);
-        }
-        (row_ptr, col_idx, values)
+    /// The rows in the new order, in parallel. Each column is replaced by `column` of it.
+    fn moved<T: Real>(&self, matrix: &Csr<T>, column: impl Fn(Ordinal) -> Ordinal + Sync) -> Result<Csr<T>> {
+        let row = |new: usize| matrix.row(self.perm[new] as usize);
+        let fill = |new: usize, cols: &mut [Ordinal], values: &mut [T]| {
+            let (from, of) = row(new);
+            cols.iter_mut().zip(from).for_each(|(to, &col)| *to = column(col));
+            values.copy_from_slice(of);
+            order_row(cols, values);
+        };
+        Csr::from_rows(matrix.nrows(), matrix.ncols(), |new| row(new).0.len(), fill)
     }
 
     fn expect(&self, op: &'static str, what: &'static str, found: usize) -> Result<()> {

@@ -217,27 +217,37 @@ pub(crate) fn order_rows<T: Real>(row_ptr: &[Offset], col_idx: &mut [Ordinal], v
         return left | right;
     }
     let mut twice = false;
-    let mut row = Vec::new();
     for range in row_ptr.windows(2) {
         let range = (range[0] - row_ptr[0]) as usize..(range[1] - row_ptr[0]) as usize;
-        let (cols, values) = (&mut col_idx[range.clone()], &mut values[range]);
-        let (mut descends, mut repeats) = (false, false);
-        for pair in cols.windows(2) {
-            descends |= pair[1] < pair[0];
-            repeats |= pair[1] == pair[0];
-        }
-        if descends {
-            row.clear();
-            row.extend(cols.iter().copied().zip(values.iter().copied()));
-            row.sort_by_key(|&(col, _)| col);
-            for ((entry, col), value) in row.iter().zip(cols.iter_mut()).zip(values.iter_mut()) {
-                (*col, *value) = *entry;
-            }
-            repeats = cols.windows(2).any(|pair| pair[0] == pair[1]);
-        }
-        twice |= repeats;
+        twice |= order_row(&mut col_idx[range.clone()], &mut values[range]);
     }
     twice
+}
+
+/// Orders the entries of a row by column; entries with equal columns keep their order. Returns whether there are any.
+pub(crate) fn order_row<T: Real>(cols: &mut [Ordinal], values: &mut [T]) -> bool {
+    /// Rows of up to this length are sorted in place.
+    const SHORT: usize = 32;
+    if !cols.is_sorted() {
+        if cols.len() <= SHORT {
+            for end in 1..cols.len() {
+                let (col, value) = (cols[end], values[end]);
+                let mut at = end;
+                while at > 0 && cols[at - 1] > col {
+                    (cols[at], values[at]) = (cols[at - 1], values[at - 1]);
+                    at -= 1;
+                }
+                (cols[at], values[at]) = (col, value);
+            }
+        } else {
+            let mut row: Vec<(Ordinal, T)> = cols.iter().copied().zip(values.iter().copied()).collect();
+            row.sort_by_key(|&(col, _)| col);
+            for ((entry, col), value) in row.into_iter().zip(cols.iter_mut()).zip(values.iter_mut()) {
+                (*col, *value) = entry;
+            }
+        }
+    }
+    cols.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 /// Sums adjacent entries with equal columns, from first to last.

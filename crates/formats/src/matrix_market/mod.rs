@@ -35,7 +35,7 @@ mod read;
 mod tests;
 mod write;
 
-pub(crate) use assemble::{merge_duplicates, order_rows};
+pub(crate) use assemble::{merge_duplicates, order_row, order_rows};
 pub use header::{Field, Header, Layout, Object, Symmetry};
 pub(crate) use header::{may_begin, watch};
 pub use part::{Above, Part};
