@@ -1,22 +1,60 @@
-//! Orderings that make a matrix cheaper: reverse Cuthill-McKee (narrow band) and approximate minimum degree (little
-//! fill).
+//! Orderings that make a matrix cheaper: breadth-first (neighbours near each other), reverse Cuthill-McKee (narrow
+//! band) and approximate minimum degree (little fill).
 //!
-//! Both use the pattern of A + A^T, so the matrix may be nonsymmetric. They return a [`crate::Permutation`] for
-//! [`crate::Permutation::permute_symmetric`]. Values are not used.
+//! They return a [`crate::Permutation`] for [`crate::Permutation::permute_symmetric`]. Values are not used. `rcm` and
+//! `amd` use the pattern of A + A^T, so the matrix may be nonsymmetric; `breadth_first` that of A.
 //!
-//! Cost: `rcm` takes O(nnz log of the degree) for each of the few searches per connected part; `amd` as published.
+//! Cost: `breadth_first` reads the pattern once; `rcm` takes O(nnz log of the degree) for each of the few searches per
+//! connected part; `amd` as published.
 //! Reference: George, Liu, Computer Solution of Large Sparse Positive Definite Systems, 1981 (reverse Cuthill-McKee,
 //! pseudo-peripheral vertices); Amestoy, Davis, Duff, An approximate minimum degree ordering algorithm, 1996.
 
-#[cfg(any(feature = "sprs", feature = "faer"))]
+use crate::padding::zeroed;
 use crate::{Csr, Error, Ordinal, Permutation, Real, Result};
 
-#[cfg(any(feature = "sprs", feature = "faer"))]
 fn square<T: Real>(op: &'static str, matrix: &Csr<T>) -> Result<usize> {
     if matrix.nrows() != matrix.ncols() {
         return Err(Error::Shape { op, what: "a row", found: matrix.ncols(), expected: matrix.nrows() });
     }
     Ok(matrix.nrows())
+}
+
+/// Breadth-first: numbers rows in the order in which a search from the first row reaches them, so that the entries of a
+/// row come near each other. Rows that it does not reach follow in the same way, from the first of them.
+///
+/// This is Cuthill-McKee without its sort by degree and its search for a row to begin with, which together take ten
+/// times as long.
+///
+/// # Errors
+/// [`Error::Shape`] unless the matrix is square; [`Error::OutOfMemory`].
+pub fn breadth_first<T: Real>(matrix: &Csr<T>) -> Result<Permutation> {
+    /// A row is touched this many rows before its turn, because it is rarely in a cache. This halves the time.
+    const AHEAD: usize = 16;
+    let n = square("bfs", matrix)?;
+    let (row_ptr, cols) = (matrix.row_ptr(), matrix.col_idx());
+    let mut order: Vec<Ordinal> = Vec::new();
+    order.try_reserve_exact(n).map_err(|_| Error::OutOfMemory { what: "an ordering", bytes: 4 * n as u64 })?;
+    let mut is_reached = zeroed::<u8>(n, "rows that are numbered")?;
+    let (mut at, mut touched) = (0, 0);
+    for start in 0..n {
+        if is_reached[start] == 0 {
+            is_reached[start] = 1;
+            order.push(start as Ordinal);
+        }
+        while let Some(&row) = order.get(at) {
+            if let Some(&row) = order.get(at + AHEAD) {
+                touched ^= cols.get(row_ptr[row as usize] as usize).copied().unwrap_or_default();
+            }
+            for &col in matrix.row(row as usize).0 {
+                if std::mem::replace(&mut is_reached[col as usize], 1) == 0 {
+                    order.push(col);
+                }
+            }
+            at += 1;
+        }
+    }
+    std::hint::black_box(touched);
+    Permutation::new(order)
 }
 
 /// Reverse Cuthill-McKee: gives neighbours close numbers, so that the band of P A P^T is narrow.
@@ -156,7 +194,7 @@ fn parts(ptr: &[crate::Offset], idx: &[Ordinal]) -> (Vec<Ordinal>, usize) {
     (part_of, count as usize)
 }
 
-#[cfg(all(test, any(feature = "sprs", feature = "faer")))]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::Triplets;
@@ -166,6 +204,7 @@ mod tests {
 
     fn orders() -> Vec<(&'static str, Order)> {
         vec![
+            ("bfs", breadth_first::<f64>),
             #[cfg(feature = "sprs")]
             ("rcm", rcm::<f64>),
             #[cfg(feature = "faer")]
@@ -188,7 +227,6 @@ mod tests {
         triplets.to_csr().unwrap()
     }
 
-    #[cfg(feature = "sprs")]
     fn bandwidth(matrix: &Csr<f64>) -> usize {
         (0..matrix.nrows())
             .flat_map(|i| matrix.row(i).0.iter().map(move |&j| i.abs_diff(j as usize)))
@@ -208,16 +246,44 @@ mod tests {
         }
     }
 
+    /// Pairs of rows that are far apart: a search through all rows for each pair would take 10^10 steps.
+    fn pairs() -> Csr<f64> {
+        let n = 200_000;
+        let pairs = (0..n / 2).flat_map(|i| [(i, i + n / 2, 1.0), (i + n / 2, i, 1.0)]);
+        let pairs = Csr::from_triplets(n, n, pairs).unwrap();
+        assert_eq!(bandwidth(&pairs), n / 2);
+        pairs
+    }
+
     #[cfg(feature = "sprs")]
     #[test]
     fn rcm_orders_many_parts_in_linear_time() {
-        // Pairs: a search through all vertices for each part would take 10^10 steps.
-        let n = 200_000;
-        let mut triplets = Triplets::new(n, n).unwrap();
-        (0..n / 2).for_each(|i| triplets.push(i, i + n / 2, 1.0).unwrap());
-        let pairs = triplets.to_csr().unwrap();
-        assert_eq!(bandwidth(&pairs), n / 2);
+        let pairs = pairs();
         assert_eq!(bandwidth(&rcm(&pairs).unwrap().permute_symmetric(&pairs).unwrap()), 1);
+    }
+
+    #[test]
+    fn a_breadth_first_search_orders_many_parts_in_linear_time() {
+        let pairs = pairs();
+        assert_eq!(bandwidth(&breadth_first(&pairs).unwrap().permute_symmetric(&pairs).unwrap()), 1);
+        // A chain that no search can follow.
+        let n = 200_000;
+        let chain = Csr::from_triplets(n, n, (1..n).map(|i| (i, i - 1, 1.0))).unwrap();
+        assert!(breadth_first(&chain).unwrap().is_identity());
+    }
+
+    #[test]
+    fn a_breadth_first_search_goes_level_by_level() {
+        // Levels of a grid of 3 by 2 from row 4: 4; 1, 3, 5; 0, 2.
+        let turned = Permutation::new(vec![4, 0, 1, 2, 3, 5]).unwrap();
+        let found = breadth_first(&turned.permute_symmetric(&grid(3, 2)).unwrap()).unwrap();
+        let old: Vec<u32> = found.perm().iter().map(|&row| turned.perm()[row as usize]).collect();
+        assert_eq!(old, [4, 1, 3, 5, 0, 2]);
+        let shuffled = Permutation::new((0..4000).map(|i| i * 1237 % 4000).collect()).unwrap();
+        let shuffled = shuffled.permute_symmetric(&grid(80, 50)).unwrap();
+        let band = bandwidth(&breadth_first(&shuffled).unwrap().permute_symmetric(&shuffled).unwrap());
+        // From a corner, a level has at most as many rows as the shorter side, and neighbours are a level apart.
+        assert!(band <= 100, "{band}");
     }
 
     #[cfg(feature = "faer")]

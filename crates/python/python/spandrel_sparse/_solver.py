@@ -64,7 +64,7 @@ class Solver:
         The storage format of the iteration: ``"auto"`` (by a model), ``"measured"`` (by trying), or a name such as ``"sell"``.
     precision : {"native", "mixed", "refined"}
         ``"mixed"`` keeps the preconditioner in float32; ``"refined"`` iterates in float32 and corrects in float64.
-    reorder : {"auto", "none", "rcm", "amd"}
+    reorder : {"auto", "none", "bfs", "rcm", "amd"}
         The renumbering. x comes back in the numbering of A.
     scale : {"auto", "none", "equilibrate", "match"}
         How rows and columns are scaled for an iteration.

@@ -175,7 +175,7 @@ pub(super) fn check(settings: &Settings, asked: Option<RankPrecond>, backend: &s
             "ranks take the constants as near-null space; leave other vectors out, or solve without ranks",
         ));
     }
-    if let Some(by @ (Reorder::Rcm | Reorder::Amd)) = settings.reorder {
+    if let Some(by @ (Reorder::Bfs | Reorder::Rcm | Reorder::Amd)) = settings.reorder {
         return refused(&format!("renumbering by {by}"));
     }
     if let Some(scale @ (Scale::Equilibrate | Scale::Match)) = settings.scale {

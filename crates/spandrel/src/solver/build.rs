@@ -8,7 +8,7 @@ use std::time::Instant;
 use rayon::prelude::*;
 use spandrel_formats::permutation::Permutation;
 use spandrel_formats::{Csr, Profile, Real, Survey};
-use spandrel_solvers::{Direct, Error, Iterate, Method, Phase, Progress, Result};
+use spandrel_solvers::{Direct, Error, Iterate, Method, Phase, Precond, Progress, Result};
 
 use super::device::{DeviceSolver, Running};
 use super::element::{Element, SolverBackend};
@@ -142,9 +142,10 @@ impl<T: Real> System<T> {
     fn renumbered(by: Reorder, a: Arc<Csr<T>>, updatable: bool) -> Result<Self> {
         let perm = match by {
             Reorder::None => return Ok(Self { a, perm: None, places: None }),
-            Reorder::Rcm | Reorder::Amd if a.nrows() != a.ncols() => {
+            Reorder::Bfs | Reorder::Rcm | Reorder::Amd if a.nrows() != a.ncols() => {
                 return Err(Error::NotSquare { solver: by.as_str(), nrows: a.nrows(), ncols: a.ncols() });
             }
+            Reorder::Bfs => spandrel_formats::reorder::breadth_first(&a)?,
             Reorder::Rcm => rcm(&a)?,
             Reorder::Amd => amd(&a)?,
         };
@@ -187,44 +188,57 @@ fn distance<T: Real>(a: &Csr<T>) -> f64 {
     (0..a.nrows()).into_par_iter().map(of_row).sum::<u64>() as f64 / a.nnz().max(1) as f64
 }
 
-impl Plan {
-    /// Renumbers a large matrix whose rows read x from everywhere, if this brings the entries of a row close together.
-    /// The products of an iteration then read x from a cache, and incomplete factors are closer to complete ones.
-    fn choose_order<T: Real>(
-        &mut self,
-        a: Arc<Csr<T>>,
-        (profile, updatable): (&Profile, bool),
-        reporter: &mut Reporter,
-    ) -> Result<System<T>> {
-        /// Entries are scattered if their mean distance is at least this share of the order; a matrix in random order
-        /// has a third.
-        const SCATTERED: f64 = 0.1;
-        /// The distance must shrink by this factor.
-        const NEARER: f64 = 4.0;
-        let n = a.nrows();
-        let is_large = (n * T::BYTES) as u64 > profile.memory.near;
-        if cfg!(not(feature = "sprs"))
-            || self.method == Method::Direct
-            || n != a.ncols()
-            || !is_large
-            || self.has_points()
-        {
-            return Ok(System { a, perm: None, places: None });
+/// Renumbers a matrix as the settings say. If they leave it open, a large matrix whose rows read x from everywhere is
+/// renumbered if this brings the entries of a row close together; returns also why.
+///
+/// The products of an iteration then read x from a cache, incomplete factors are closer to complete ones, and so is the
+/// whole set-up faster. On a GPU all products together take less time than the host needs for this.
+fn in_order<T: Real>(
+    settings: &Settings,
+    a: &Arc<Csr<T>>,
+    profile: &Profile,
+    reporter: &mut Reporter,
+) -> Result<(System<T>, Option<String>)> {
+    /// Entries are scattered if their mean distance is at least this share of the order; a matrix in random order has a
+    /// third.
+    const SCATTERED: f64 = 0.1;
+    /// The distance must shrink by this factor.
+    const NEARER: f64 = 4.0;
+    /// Nanoseconds per entry of a matrix in random order for the search, which one thread does, and to move the entries.
+    const SEARCHED: f64 = 15.0;
+    const MOVED: f64 = 60.0;
+    /// Bytes that an entry of x brings along if its neighbours in the cache line are not needed.
+    const LINE: f64 = 64.0;
+    /// Products that an iteration forms at least, with its preconditioner, on a matrix of this size.
+    const PRODUCTS: f64 = 100.0;
+    let as_it_is = || System { a: Arc::clone(a), perm: None, places: None };
+    if let Some(by) = settings.reorder {
+        if by == Reorder::None {
+            return Ok((as_it_is(), None));
         }
-        let before = distance(&*a);
-        if before < SCATTERED * n as f64 {
-            return Ok(System { a, perm: None, places: None });
-        }
-        reporter.stage(Stage::Reorder, Reorder::Rcm.as_str())?;
-        let system = System::renumbered(Reorder::Rcm, Arc::clone(&a), updatable)?;
-        let after = distance(&*system.a);
-        if after * NEARER > before {
-            return Ok(System { a, perm: None, places: None });
-        }
-        self.reorder = Reorder::Rcm;
-        self.reorder_why = format!("entries come {:.0} times nearer to the diagonal", before / after.max(1.0));
-        Ok(system)
+        reporter.stage(Stage::Reorder, by.as_str())?;
+        return Ok((System::renumbered(by, Arc::clone(a), settings.updatable)?, None));
     }
+    let n = a.nrows();
+    let has_points = matches!(settings.preconditioner, Some(Precond::Amg(options)) if options.unknowns > 1);
+    let is_large = (n * T::BYTES) as u64 > profile.memory.near;
+    let units = profile.memory.units as f64;
+    let pays = PRODUCTS * LINE * profile.memory.nanoseconds_per_byte / units > SEARCHED + MOVED / units;
+    let iterates = settings.method != Some(Method::Direct) && !settings.least_squares;
+    if !iterates || n != a.ncols() || !is_large || !pays || has_points {
+        return Ok((as_it_is(), None));
+    }
+    let before = distance(&**a);
+    if before < SCATTERED * n as f64 {
+        return Ok((as_it_is(), None));
+    }
+    reporter.stage(Stage::Reorder, Reorder::Bfs.as_str())?;
+    let system = System::renumbered(Reorder::Bfs, Arc::clone(a), settings.updatable)?;
+    let after = distance(&*system.a);
+    if after * NEARER > before {
+        return Ok((as_it_is(), None));
+    }
+    Ok((system, Some(format!("entries come {:.0} times nearer to the diagonal", before / after.max(1.0)))))
 }
 
 /// A planned solve: nothing is allocated on a device yet.
@@ -253,34 +267,35 @@ impl<T: Element> Planned<T> {
         let (mut times, mut reporter, mut lap) = (Times::default(), reporter, Lap::start());
         let settings = near_null::resolved(settings, a.nrows())?;
         reporter.stage(Stage::Analyze, "the matrix")?;
-        let mut survey = Survey::of(&*a);
+        let reference = Profile::reference();
+        let profile = if settings.reproducible { &reference } else { device.profile() };
+        let (system, renumbered_why) = in_order(&settings, &a, profile, &mut reporter)?;
+        let mut survey = Survey::of(&*system.a);
         // CG works for a matrix whose two halves differ by the rounding of its assembly. Formats that store one half do
         // not.
-        let is_rounded = !survey.symmetric && a.is_symmetric_to_rounding();
+        let is_rounded = !survey.symmetric && system.a.is_symmetric_to_rounding();
         survey.symmetric |= is_rounded;
-        let mut plan = policy::plan(&settings, &a, &survey)?;
+        if let (Some(wrong), Some(perm)) = (&mut survey.not_invertible, &system.perm) {
+            wrong.row = perm.perm()[wrong.row] as usize;
+        }
+        let mut plan = policy::plan(&settings, &system.a, &survey)?;
         survey.symmetric &= !is_rounded;
         plan.symmetric &= !is_rounded;
         if is_rounded && settings.method.is_none() {
             plan.method_why.push_str(", up to the rounding of its entries");
         }
-        let not_finite = survey.not_finite.map(|at| entry_at(&a, at));
-        let system = match settings.reorder {
-            Some(Reorder::None) => System { a, perm: None, places: None },
-            Some(by) => {
-                reporter.stage(Stage::Reorder, by.as_str())?;
-                System::renumbered(by, a, settings.updatable)?
-            }
-            None => {
-                let reference = Profile::reference();
-                let profile = if settings.reproducible { &reference } else { device.profile() };
-                plan.choose_order(a, (profile, settings.updatable), &mut reporter)?
-            }
-        };
+        if let Some(why) = renumbered_why {
+            (plan.reorder, plan.reorder_why) = (Reorder::Bfs, why);
+        }
+        // The first in the matrix's own numbering.
+        let not_finite = survey.not_finite.and_then(|at| match &system.perm {
+            None => Some(entry_at(&a, at)),
+            Some(_) => Survey::of(&*a).not_finite.map(|at| entry_at(&a, at)),
+        });
+        drop(a);
         if let Some(known) = &settings.near_null {
             plan.near_null = Some(near_null::vectors(known, system.a.nrows(), system.perm.as_ref())?);
         }
-        let survey = if system.perm.is_some() { Survey::of(&*system.a) } else { survey };
         let prepared = plan.choose_scale(&settings, &system.a, &survey)?;
         let survey = prepared.as_ref().map_or(survey, Survey::of);
         let iterated = prepared.as_ref().unwrap_or(&*system.a);

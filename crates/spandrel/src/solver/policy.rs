@@ -125,14 +125,6 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
     })
 }
 
-impl Plan {
-    /// Whether the preconditioner goes by points of several rows each, which a renumbering of the rows would tear
-    /// apart.
-    pub(super) fn has_points(&self) -> bool {
-        matches!(self.preconditioner, Precond::Amg(options) if options.unknowns > 1)
-    }
-}
-
 /// Whether the settings leave room for a complete factorisation: they name nothing that it does not have.
 fn is_open_to_factors(settings: &Settings) -> bool {
     settings.method.is_none()
@@ -175,7 +167,7 @@ fn check(settings: &Settings, method: Method, (nrows, ncols): (usize, usize)) ->
     if settings.stagnation.is_some() && matches!(method, Method::Gmres | Method::Direct) {
         return Err(unsupported(format!("stagnation is for cg and bicgstab, not for {method}; leave it out")));
     }
-    if let (Some(Precond::Amg(options)), Some(by @ (Reorder::Rcm | Reorder::Amd))) =
+    if let (Some(Precond::Amg(options)), Some(by @ (Reorder::Bfs | Reorder::Rcm | Reorder::Amd))) =
         (settings.preconditioner, settings.reorder)
         && options.unknowns > 1
     {

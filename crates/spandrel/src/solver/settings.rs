@@ -65,6 +65,8 @@ names! {
     /// The matrix's own numbering.
     #[default]
     None = "none",
+    /// Breadth-first, which brings neighbours near each other.
+    Bfs = "bfs",
     /// Reverse Cuthill-McKee, which narrows the band.
     Rcm = "rcm",
     /// Approximate minimum degree, which reduces fill.
