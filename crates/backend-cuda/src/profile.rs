@@ -104,10 +104,9 @@ pub fn h200() -> Profile {
             call: 2000.0,
             // 50 GB/s (`record/h200-upload-variants.txt`).
             bus: 0.02,
-            // Loading kernels, page-locked memory and buffers of each grid: 80 ms with 512 x 512 points, of which the
-            // model has a third; 0.3 s if the driver compiles the kernels, once per machine
-            // (`record/h200-program.txt`).
-            first: 6e7,
+            // 68 ms, and 45 with IC(0), on an H100 with 64^3 points, less what a second set-up takes. If the driver
+            // compiles the kernels, once per machine, both take a second (`record/h100-first-solves.txt`).
+            first: 2.3e7,
             coarsening: 2.0,
             coarsening_shared: 0.0,
         },

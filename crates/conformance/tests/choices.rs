@@ -204,3 +204,12 @@ fn choices_on_the_machines_of_the_records_stay_what_they_are() {
     }
     assert_eq!(made.lines().count(), wanted.lines().count());
 }
+
+/// As measured on a GPU, with kernels loaded by each solve: record/h100-first-solves.txt.
+#[test]
+fn multigrid_is_taken_on_a_gpu_where_it_is_done_first() {
+    for (spec, pays) in [("poisson3d:64", false), ("poisson3d:128", true), ("poisson2d:512", true)] {
+        let expected = Expected::of(&generate::csr::<f64>(spec).unwrap(), &h200()).unwrap();
+        assert_eq!(expected.pays(), pays, "{spec}: {expected:?}");
+    }
+}

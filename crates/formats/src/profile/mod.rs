@@ -230,7 +230,8 @@ pub struct Iteration {
     pub call: f64,
     /// Nanoseconds per byte from the host to the device.
     pub bus: f64,
-    /// Nanoseconds of a first set-up of the cycle, whatever its size.
+    /// Nanoseconds that a first set-up of geometric multigrid takes longer than one of IC(0), whatever its size:
+    /// loading kernels.
     pub first: f64,
     /// Nanoseconds per entry of the matrix to set up algebraic multigrid: what one unit of the device does alone.
     pub coarsening: f64,
