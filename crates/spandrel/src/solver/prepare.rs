@@ -10,6 +10,7 @@
 
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use spandrel_backend::{Backend, Spmv};
 use spandrel_formats::permutation::Permutation;
 use spandrel_formats::{Csr, Equilibration, Matched, Real, Spread, maximum_product};
@@ -91,8 +92,11 @@ impl Preparation {
 pub(super) fn asked_for<T: Real>(a: &Csr<T>) -> Option<String> {
     let (uneven_from, extreme_from) = limits::<T>();
     let exponent = |v: T| v.as_f64().abs().log2() as i32;
-    let on_diagonal = a.diagonal().into_iter().filter(|v| v.is_finite() && *v != T::zero()).map(exponent);
-    let (least, most) = on_diagonal.fold((0, 0), |(least, most), e| (e.min(least), e.max(most)));
+    let rows = (0..a.nrows().min(a.ncols())).into_par_iter().with_min_len(1 << 12);
+    let on_diagonal = rows.filter_map(|i| a.get(i, i)).filter(|v| v.is_finite() && *v != T::zero()).map(exponent);
+    let (least, most) = on_diagonal
+        .fold(|| (0, 0), |(least, most), e| (e.min(least), e.max(most)))
+        .reduce(|| (0, 0), |one, other| (one.0.min(other.0), one.1.max(other.1)));
     if least.abs_diff(most) < uneven_from {
         return None;
     }
