@@ -91,6 +91,36 @@ struct Room<T> {
     ghosts: Vec<T>,
 }
 
+/// The numbers of needed entries in the whole vector, ascending.
+pub(crate) enum Needed<'a> {
+    Listed(&'a [u64]),
+    Range(Range<u64>),
+}
+
+impl Needed<'_> {
+    fn len(&self) -> usize {
+        match self {
+            Self::Listed(entries) => entries.len(),
+            Self::Range(range) => (range.end - range.start) as usize,
+        }
+    }
+
+    fn get(&self, at: usize) -> u64 {
+        match self {
+            Self::Listed(entries) => entries[at],
+            Self::Range(range) => range.start + at as u64,
+        }
+    }
+
+    /// How many are below an entry.
+    fn below(&self, entry: u64) -> usize {
+        match self {
+            Self::Listed(entries) => entries.partition_point(|&at| at < entry),
+            Self::Range(range) => (entry.clamp(range.start, range.end) - range.start) as usize,
+        }
+    }
+}
+
 /// An exchange whose own messages are sent.
 pub(crate) struct Begun<'t, C> {
     call: Turn<'t, C>,
@@ -106,8 +136,13 @@ fn numbers(bytes: &[u8]) -> Vec<Ordinal> {
 }
 
 impl<T: Real, B: Entries<T>> Exchange<T, B> {
-    /// Tells every rank which of its entries are needed here. `needed` ascends strictly. Waits for the other ranks.
-    pub(crate) fn new<C: Communicator>(be: &B, team: &Team<C>, partition: &Partition, needed: &[u64]) -> Result<Self> {
+    /// Tells every rank which of its entries are needed here, each once. Waits for the other ranks.
+    pub(crate) fn new<C: Communicator>(
+        be: &B,
+        team: &Team<C>,
+        partition: &Partition,
+        needed: &Needed<'_>,
+    ) -> Result<Self> {
         Self::from_range(be, team, partition, partition.rows(team.rank()), needed)
     }
 
@@ -118,13 +153,13 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
         team: &Team<C>,
         partition: &Partition,
         held: Range<u64>,
-        needed: &[u64],
+        needed: &Needed<'_>,
     ) -> Result<Self> {
         let me = partition.rows(team.rank());
-        let own = needed.partition_point(|&at| at < me.start)..needed.partition_point(|&at| at < me.end);
+        let own = needed.below(me.start)..needed.below(me.end);
         let mut wanted: Vec<Vec<Ordinal>> = vec![Vec::new(); partition.size()];
         let mut receives: Vec<(usize, Range<usize>)> = Vec::new();
-        for (at, &entry) in needed.iter().enumerate().filter(|(at, _)| !own.contains(at)) {
+        for (at, entry) in (0..own.start).chain(own.end..needed.len()).map(|at| (at, needed.get(at))) {
             let owner = partition.owner(entry);
             wanted[owner].push((entry - partition.rows(owner).start) as Ordinal);
             match receives.last_mut() {
@@ -143,8 +178,7 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
         let place = |entry: &Ordinal| sent.partition_point(|at| at < entry) as Ordinal;
         let sends = asked.iter().map(|(rank, asked)| (*rank, asked.iter().map(place).collect())).collect();
         let len = (held.end - held.start) as usize;
-        let own_places: Vec<Ordinal> =
-            needed[own.clone()].iter().map(|entry| (entry - held.start) as Ordinal).collect();
+        let own_places: Vec<Ordinal> = own.clone().map(|at| (needed.get(at) - held.start) as Ordinal).collect();
         let direct = Direct::open(be, team, len, &asked, &receives)?;
         let room = Room { sent: vec![T::zero(); sent.len()], ghosts: vec![T::zero(); needed.len() - own.len()] };
         Ok(Self {
@@ -321,7 +355,7 @@ mod tests {
             let me = partition.rows(team.rank());
             let needed: Vec<u64> = (me.start.saturating_sub(500)..(me.end + 300).min(5000)).collect();
             let be = &Cpu::with_threads(1)?;
-            let exchange = Exchange::<f64, _>::new(be, &team, &partition, &needed)?;
+            let exchange = Exchange::<f64, _>::new(be, &team, &partition, &Needed::Listed(&needed))?;
             assert_eq!(exchange.len(), needed.len());
             assert_eq!(exchange.ghosts() as u64, needed.len() as u64 - (me.end - me.start));
             let x = be.upload(&me.clone().map(|i| i as f64).collect::<Vec<_>>())?;

@@ -11,12 +11,13 @@ use std::fmt;
 use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use rayon::prelude::*;
 use spandrel_backend::{Backend, Coeff, Download, Entries, Gate, Load, Mat, Result, Spmv};
 use spandrel_formats::index::{Offset, Ordinal};
 use spandrel_formats::{Csr, Error, Real};
 
 use crate::communicator::Communicator;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Needed};
 use crate::matrix::HostBoundary;
 use crate::partition::Partition;
 use crate::rows::{Column, Rows};
@@ -40,7 +41,8 @@ impl<T: Real> Boundary<T> {
             let ends: [Option<u64>; 2] = [cols.first().map(|&c| c.into()), cols.last().map(|&c| c.into())];
             ends.into_iter().flatten().any(|column| !own.contains(&column))
         };
-        let found: Vec<Ordinal> = (0..rows.len()).filter(|&i| leaves(rows.row(i).0)).map(|i| i as Ordinal).collect();
+        let leaving = (0..rows.len()).into_par_iter().filter(|&i| leaves(rows.row(i).0));
+        let found: Vec<Ordinal> = leaving.map(|i| i as Ordinal).collect();
         let entries: usize = found.iter().map(|&i| rows.row(i as usize).0.len()).sum();
         let refused = |_| Error::OutOfMemory { what: "the columns of boundary rows", bytes: 8 * entries as u64 };
         let mut needed: Vec<u64> = Vec::new();
@@ -106,7 +108,7 @@ impl<T: Real, B: Spmv<Csr<T>> + Entries<T>> Halo<T, B> {
         boundary: Boundary<T>,
     ) -> Result<Self> {
         let Boundary { rows, matrix, needed, .. } = boundary;
-        let exchange = Exchange::new(be, team, columns, &needed)?;
+        let exchange = Exchange::new(be, team, columns, &Needed::Listed(&needed))?;
         let work = Work { x: be.zeros(needed.len())?, y: be.zeros(rows.len())? };
         let matrix = Mat::load(be, Arc::new(matrix))?;
         Ok(Self { rows: be.places(own, &rows)?, numbers: rows, matrix, exchange, work: Mutex::new(work) })

@@ -97,7 +97,7 @@ impl<F: Format, B: Local<F::Value> + Spmv<F>> DistributedMat<B, F> {
             }
             let block = rows.into_block(own, |row| keeps_all || !is_boundary[row])?;
             // CSR is taken over without a copy.
-            Mat::load(be.device(), Arc::new(F::from_csr(&block)?))
+            Mat::load(be.device(), Arc::new(F::from_csr_owned(block)?))
         };
         let block = block();
         let block = be.together(block)?;

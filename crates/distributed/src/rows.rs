@@ -2,14 +2,15 @@
 
 use std::fmt;
 
+use rayon::prelude::*;
 use spandrel_formats::index::{Offset, Ordinal, checked};
 use spandrel_formats::{Csr, Error, Real, Result};
 
 /// A column of the whole matrix: `u32`, or `u64` for a matrix with 2^31 columns or more.
 pub trait Column: bytemuck::Pod + Ord + Into<u64> + fmt::Debug + Send + Sync + sealed::Sealed {
-    /// Keeps the columns for which `local` has a number, and returns these numbers.
+    /// Replaces each column by its number in a block, in the same memory if it has the same size.
     #[doc(hidden)]
-    fn kept(columns: Vec<Self>, local: impl FnMut(usize, Self) -> Option<Ordinal>) -> Vec<Ordinal>;
+    fn numbered(columns: Vec<Self>, local: impl Fn(Self) -> Ordinal + Send + Sync) -> Vec<Ordinal>;
 }
 
 mod sealed {
@@ -19,23 +20,73 @@ mod sealed {
 }
 
 impl Column for u32 {
-    fn kept(mut columns: Vec<u32>, mut local: impl FnMut(usize, u32) -> Option<Ordinal>) -> Vec<Ordinal> {
-        let mut end = 0;
-        for at in 0..columns.len() {
-            if let Some(number) = local(at, columns[at]) {
-                columns[end] = number;
-                end += 1;
-            }
-        }
-        columns.truncate(end);
+    fn numbered(mut columns: Vec<u32>, local: impl Fn(u32) -> Ordinal + Send + Sync) -> Vec<Ordinal> {
+        columns.par_iter_mut().for_each(|column| *column = local(*column));
         columns
     }
 }
 
 impl Column for u64 {
-    fn kept(columns: Vec<u64>, mut local: impl FnMut(usize, u64) -> Option<Ordinal>) -> Vec<Ordinal> {
-        columns.into_iter().enumerate().filter_map(|(at, column)| local(at, column)).collect()
+    fn numbered(columns: Vec<u64>, local: impl Fn(u64) -> Ordinal + Send + Sync) -> Vec<Ordinal> {
+        columns.into_par_iter().map(local).collect()
     }
+}
+
+/// Stands for a column outside a block; no block has so many columns.
+const OUTSIDE: Ordinal = Ordinal::MAX;
+
+/// Rows that a task takes at a time.
+const CHUNK: usize = 4096;
+
+/// Drops the entries whose column is [`OUTSIDE`], and those in rows for which `keeps` is false. Works in place: a
+/// matrix may take half of the memory.
+fn compact<T: Copy + Send>(
+    row_ptr: &mut [Offset],
+    cols: &mut Vec<Ordinal>,
+    values: &mut Vec<T>,
+    keeps: impl Fn(usize) -> bool + Sync,
+) {
+    let begins: Vec<usize> = row_ptr.iter().step_by(CHUNK).map(|&at| at as usize).collect();
+    let ends = begins.iter().copied().skip(1).chain([cols.len()]);
+    let lengths: Vec<usize> = begins.iter().zip(ends).map(|(begin, end)| end - begin).collect();
+    let (mut all_cols, mut all_values) = (&mut cols[..], &mut values[..]);
+    let parts: Vec<(&mut [Ordinal], &mut [T])> = lengths
+        .iter()
+        .map(|&len| (all_cols.split_off_mut(..len), all_values.split_off_mut(..len)))
+        .map(|(cols, values)| (cols.unwrap_or_default(), values.unwrap_or_default()))
+        .collect();
+    // Each task moves the entries of its rows to the front of their part, and counts from there.
+    let kept: Vec<usize> = row_ptr[1..]
+        .par_chunks_mut(CHUNK)
+        .zip(parts)
+        .zip(&begins)
+        .enumerate()
+        .map(|(chunk, ((ends, (cols, values)), begin))| {
+            let (mut from, mut to) = (0, 0);
+            for (i, end) in ends.iter_mut().enumerate() {
+                let (stop, keeps) = (*end as usize - begin, keeps(chunk * CHUNK + i));
+                for at in from..stop {
+                    if keeps && cols[at] != OUTSIDE {
+                        (cols[to], values[to]) = (cols[at], values[at]);
+                        to += 1;
+                    }
+                }
+                (from, *end) = (stop, to as Offset);
+            }
+            to
+        })
+        .collect();
+    let mut end = 0;
+    for ((ends, &begin), &kept) in row_ptr[1..].chunks_mut(CHUNK).zip(&begins).zip(&kept) {
+        if begin > end {
+            cols.copy_within(begin..begin + kept, end);
+            values.copy_within(begin..begin + kept, end);
+        }
+        ends.iter_mut().for_each(|at| *at += end as Offset);
+        end += kept;
+    }
+    cols.truncate(end);
+    values.truncate(end);
 }
 
 /// Consecutive rows of a matrix, as CSR whose columns are those of the whole matrix.
@@ -163,9 +214,10 @@ impl<T: Real, J: Column> Rows<T, J> {
         cols.binary_search_by(|&at| at.into().cmp(&col)).ok().map(|k| values[k])
     }
 
-    /// The entries of the main diagonal in these rows, `None` where nothing is stored.
+    /// The entries of the main diagonal in these rows, `None` where nothing is stored. They are looked up in parallel.
     pub fn diagonal(&self) -> impl Iterator<Item = Option<T>> + '_ {
-        (0..self.len() as u64).map(|i| self.get(self.first + i, self.first + i))
+        let of_row = |i: usize| self.get(self.first + i as u64, self.first + i as u64);
+        (0..self.len()).into_par_iter().map(of_row).collect::<Vec<_>>().into_iter()
     }
 
     /// The entries in the columns `own`, counted from the first of these.
@@ -186,31 +238,16 @@ impl<T: Real, J: Column> Rows<T, J> {
 
     /// Drops the rows' entries outside the columns `own`, and those in rows for which `keeps` is false. Columns are
     /// then counted from the first of `own`.
-    pub(crate) fn into_block(self, own: std::ops::Range<u64>, keeps: impl Fn(usize) -> bool) -> Result<Csr<T>> {
+    pub(crate) fn into_block(self, own: std::ops::Range<u64>, keeps: impl Fn(usize) -> bool + Sync) -> Result<Csr<T>> {
         let Self { mut row_ptr, cols, mut values, .. } = self;
-        let nrows = row_ptr.len() - 1;
-        let width = (own.end - own.start) as usize;
+        let (nrows, width) = (row_ptr.len() - 1, (own.end - own.start) as usize);
         checked(width, "columns")?;
-        let (mut row, mut kept) = (0, 0u32);
-        let mut ends = std::mem::take(&mut row_ptr);
-        let mut begins_of_next = ends.get(1).copied().unwrap_or(0);
-        let cols = J::kept(cols, |at, col| {
-            while at as u32 >= begins_of_next {
-                ends[row + 1] = kept;
-                row += 1;
-                begins_of_next = ends.get(row + 1).copied().unwrap_or(u32::MAX);
-            }
-            let column: u64 = col.into();
-            if !own.contains(&column) || !keeps(row) {
-                return None;
-            }
-            values[kept as usize] = values[at];
-            kept += 1;
-            Some((column - own.start) as Ordinal)
+        let mut cols = J::numbered(cols, |column| match column.into() {
+            column if own.contains(&column) => (column - own.start) as Ordinal,
+            _ => OUTSIDE,
         });
-        ends[(row + 1).min(nrows)..].fill(kept);
-        values.truncate(kept as usize);
-        Csr::new(nrows, width, ends, cols, values)
+        compact(&mut row_ptr, &mut cols, &mut values, keeps);
+        Csr::new(nrows, width, row_ptr, cols, values)
     }
 }
 
@@ -279,6 +316,25 @@ mod tests {
                         assert_eq!(block.get(i, j), at(i as u64, j as u64), "{i} {j} of {range:?}");
                     }
                 }
+            }
+        }
+    }
+
+    #[test]
+    fn a_block_of_many_rows_is_made_by_several_tasks() {
+        let a = generate::csr::<f64>("poisson2d:100x100").unwrap();
+        assert!(a.nrows() > 2 * CHUNK);
+        for range in [0..10_000, 1234..9998, 1808..10_000] {
+            let rows = rows_of(&a, range.clone());
+            for keeps in [|_: usize| true, |i: usize| !i.is_multiple_of(3)] {
+                let n = (range.end - range.start) as usize;
+                let kept = (0..n).filter(|&i| keeps(i)).flat_map(|i| {
+                    let (cols, values) = rows.row(i);
+                    let own = cols.iter().zip(values).filter(|(col, _)| range.contains(&u64::from(**col)));
+                    own.map(move |(&col, &v)| (i, col as usize - range.start as usize, v)).collect::<Vec<_>>()
+                });
+                let wanted = Csr::from_triplets(n, n, kept).unwrap();
+                assert_eq!(rows.clone().into_block(range.clone(), keeps).unwrap(), wanted, "{range:?}");
             }
         }
     }

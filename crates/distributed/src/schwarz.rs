@@ -19,7 +19,7 @@ use spandrel_formats::{Csr, Real};
 
 use crate::communicator::Communicator;
 use crate::device::{Distributed, Vector};
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Needed};
 use crate::gathered::Gathered;
 use crate::layout::Layout;
 use crate::matrix::Local;
@@ -85,7 +85,7 @@ impl<T: Real, B: Local<T>, M: Preconditioner<T, B>> Schwarz<T, B, M> {
             if rows.is_empty() { Ok(None) } else { make(be.device(), block).map(Some) }
         };
         let block = be.together(made())?;
-        let exchange = be.told(Exchange::new(be.device(), be.team(), layout.partition(), &needed))?;
+        let exchange = be.told(Exchange::new(be.device(), be.team(), layout.partition(), &Needed::Listed(&needed)))?;
         let zeros = || be.device().zeros(needed.len());
         let work = be.together(zeros().and_then(|r| Ok(Work { r, z: zeros()? })))?;
         Ok(Self { layout: Arc::clone(layout), exchange, overlap, block, work: Mutex::new(work) })

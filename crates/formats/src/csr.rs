@@ -458,6 +458,9 @@ impl<T: Real> Format for Csr<T> {
     fn from_csr(csr: &Csr<T>) -> Result<Self> {
         Ok(csr.clone())
     }
+    fn from_csr_owned(csr: Csr<T>) -> Result<Self> {
+        Ok(csr)
+    }
     fn to_csr(&self) -> Result<Csr<T>> {
         Ok(self.clone())
     }

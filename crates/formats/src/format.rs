@@ -24,6 +24,13 @@ pub trait Format: Traffic + Clone + std::fmt::Debug + Send + Sync + Sized + 'sta
     /// # Errors
     /// [`crate::Error::DoesNotFit`] if the format's storage would exceed its limits.
     fn from_csr(csr: &Csr<Self::Value>) -> Result<Self>;
+    /// As [`Format::from_csr`], for a matrix that is not needed any more. CSR takes it over without a copy.
+    ///
+    /// # Errors
+    /// As [`Format::from_csr`].
+    fn from_csr_owned(csr: Csr<Self::Value>) -> Result<Self> {
+        Self::from_csr(&csr)
+    }
     /// The same matrix as CSR. Fill zeros are dropped. A format that multiplies fill cannot tell an explicit zero from
     /// fill and drops both.
     ///

@@ -11,7 +11,7 @@ use spandrel_solvers::{Amg, AmgBackend, AmgLevel, AmgOptions, Error, Result};
 use super::grid::Level;
 use crate::communicator::Communicator;
 use crate::device::{Distributed, Vector};
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Needed};
 use crate::gathered::Gathered;
 use crate::matrix::Local;
 
@@ -51,8 +51,7 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> Bottom<T, B> {
             Amg::of(device, &a, &options, Some(&near_null), &mut unobserved)
         };
         let cycle = be.together(made().map_err(|error: Error| error.below(grid)))?;
-        let all: Vec<u64> = (0..n as u64).collect();
-        let exchange = be.told(Exchange::new(device, team, &level.partition, &all))?;
+        let exchange = be.told(Exchange::new(device, team, &level.partition, &Needed::Range(0..n as u64)))?;
         let zeros = || Backend::<T>::zeros(device, n);
         let work = be.together(zeros().and_then(|s| Ok([s, zeros()?])))?;
         Ok(Self { cycle, exchange, work: Mutex::new(work) })

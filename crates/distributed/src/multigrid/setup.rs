@@ -13,7 +13,7 @@ use super::slab::{Slab, gathered};
 use super::{Bottom, DistributedMultigrid, Down, Grid, Limits, MultigridDevice, Source};
 use crate::communicator::Communicator;
 use crate::device::Distributed;
-use crate::exchange::Exchange;
+use crate::exchange::{Exchange, Needed};
 use crate::gathered::Gathered;
 use crate::layout::Layout;
 use crate::rows::Rows;
@@ -150,8 +150,7 @@ impl<T: Real, B: MultigridDevice<T>> Source<T, B> {
         held: Range<u64>,
         needed: Range<u64>,
     ) -> Result<Self> {
-        let needed: Vec<u64> = needed.collect();
-        let made = Exchange::from_range(be.device(), be.team(), &of.partition(), held, &needed);
+        let made = Exchange::from_range(be.device(), be.team(), &of.partition(), held, &Needed::Range(needed));
         Ok(Self::Ranks(be.told(made)?))
     }
 }
@@ -165,10 +164,7 @@ pub(super) fn hierarchy<T: Real, B: MultigridDevice<T>, C: Communicator>(
 ) -> Result<DistributedMultigrid<T, B>> {
     let (device, team, rank, n) = (be.device(), be.team(), be.rank(), layout.len());
     let Limits { degree, .. } = *limits;
-    let entry = |needed: Range<u64>| {
-        let needed: Vec<u64> = needed.collect();
-        be.told(Exchange::new(device, team, layout.partition(), &needed))
-    };
+    let entry = |needed| be.told(Exchange::new(device, team, layout.partition(), &Needed::Range(needed)));
     if limits.is_whole(n) {
         let a = brought(be, rows, |_| 0..n as u64)?;
         let made = || {
@@ -250,7 +246,7 @@ pub(super) fn hierarchy<T: Real, B: MultigridDevice<T>, C: Communicator>(
             let at = (row - first) as usize * NEIGHBOURS;
             std::array::from_fn(|place| places[at + place])
         })?;
-        let places = next.brought(team, &places)?;
+        let places = next.brought(team, places)?;
         let made = || {
             let a = Mat::load(device, next.local().matrix(&places)?)?;
             Ok(StencilGrid::new(device, next.local(), a)?)

@@ -108,14 +108,20 @@ impl Slab {
 
     /// Brings the places of the points that are held, from those of own points of each rank, [`NEIGHBOURS`] each. Waits
     /// for the other ranks.
-    pub(super) fn brought<T: Real, C: Communicator>(&self, team: &Team<C>, own: &[T]) -> Result<Vec<T>> {
+    pub(super) fn brought<T: Real, C: Communicator>(&self, team: &Team<C>, mut own: Vec<T>) -> Result<Vec<T>> {
         let mine = self.own(self.rank);
         let part = |rows: Range<u64>| {
             let (begin, end) = (rows.start.max(mine.start), rows.end.min(mine.end));
             let at = |row: u64| (row - mine.start) as usize * NEIGHBOURS;
             if begin < end { &own[at(begin)..at(end)] } else { &[] }
         };
-        gathered(team, |rank| part(self.rows(rank)))
+        let [below, above] = of_others(team, |rank| part(self.rows(rank)))?;
+        // Own points are many, and all of them are held.
+        own.extend(above);
+        if !below.is_empty() {
+            own.splice(0..0, below);
+        }
+        Ok(own)
     }
 
     /// Brings the places of all points to every rank. Waits for the other ranks.
@@ -129,18 +135,22 @@ pub(super) fn gathered<'a, T: Real, C: Communicator>(
     team: &Team<C>,
     part: impl Fn(usize) -> &'a [T],
 ) -> Result<Vec<T>> {
+    let [mut all, above] = of_others(team, &part)?;
+    all.extend_from_slice(part(team.rank()));
+    all.extend(above);
+    Ok(all)
+}
+
+/// What the ranks below this one have for it, and those above, each in the order of the ranks. `part` is what this one
+/// has for a rank. Waits for the other ranks.
+fn of_others<'a, T: Real, C: Communicator>(team: &Team<C>, part: impl Fn(usize) -> &'a [T]) -> Result<[Vec<T>; 2]> {
     let me = team.rank();
     let of = |rank: usize| if rank == me { Vec::new() } else { bytemuck::cast_slice(part(rank)).to_vec() };
     let parts = team.all_to_all((0..team.size()).map(of).collect())?;
-    let others: usize = parts.iter().map(Vec::len).sum();
-    let mut all = Vec::with_capacity(part(me).len() + others / T::BYTES);
-    for (rank, of_rank) in parts.iter().enumerate() {
-        match rank == me {
-            true => all.extend_from_slice(part(me)),
-            false => all.extend(of_rank.chunks_exact(T::BYTES).map(bytemuck::pod_read_unaligned::<T>)),
-        }
-    }
-    Ok(all)
+    let read = |parts: &[Vec<u8>]| {
+        parts.iter().flat_map(|part| part.chunks_exact(T::BYTES)).map(bytemuck::pod_read_unaligned::<T>).collect()
+    };
+    Ok([read(&parts[..me]), read(&parts[me + 1..])])
 }
 
 #[cfg(test)]
