@@ -204,7 +204,8 @@ fn in_order<T: Real>(
     const SCATTERED: f64 = 0.1;
     /// The distance must shrink by this factor.
     const NEARER: f64 = 4.0;
-    /// Nanoseconds per entry of a matrix in random order for the search, which one thread does, and to move the entries.
+    /// Nanoseconds per entry of a matrix in random order for the search, which one thread does, and to move the
+    /// entries.
     const SEARCHED: f64 = 15.0;
     const MOVED: f64 = 60.0;
     /// Bytes that an entry of x brings along if its neighbours in the cache line are not needed.
