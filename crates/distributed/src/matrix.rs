@@ -95,7 +95,7 @@ impl<F: Format, B: Local<F::Value> + Spmv<F>> DistributedMat<B, F> {
             if !keeps_all {
                 drops.by_ref().for_each(|&row| is_boundary[row as usize] = true);
             }
-            let block = rows.into_block(own, |row| keeps_all || !is_boundary[row])?;
+            let block = rows.into_block(own, &|row| keeps_all || !is_boundary[row])?;
             // CSR is taken over without a copy.
             Mat::load(be.device(), Arc::new(F::from_csr_owned(block)?))
         };

@@ -44,7 +44,7 @@ fn compact<T: Copy + Send>(
     row_ptr: &mut [Offset],
     cols: &mut Vec<Ordinal>,
     values: &mut Vec<T>,
-    keeps: impl Fn(usize) -> bool + Sync,
+    keeps: &(dyn Fn(usize) -> bool + Sync),
 ) {
     let begins: Vec<usize> = row_ptr.iter().step_by(CHUNK).map(|&at| at as usize).collect();
     let ends = begins.iter().copied().skip(1).chain([cols.len()]);
@@ -238,7 +238,11 @@ impl<T: Real, J: Column> Rows<T, J> {
 
     /// Drops the rows' entries outside the columns `own`, and those in rows for which `keeps` is false. Columns are
     /// then counted from the first of `own`.
-    pub(crate) fn into_block(self, own: std::ops::Range<u64>, keeps: impl Fn(usize) -> bool + Sync) -> Result<Csr<T>> {
+    pub(crate) fn into_block(
+        self,
+        own: std::ops::Range<u64>,
+        keeps: &(dyn Fn(usize) -> bool + Sync),
+    ) -> Result<Csr<T>> {
         let Self { mut row_ptr, cols, mut values, .. } = self;
         let (nrows, width) = (row_ptr.len() - 1, (own.end - own.start) as usize);
         checked(width, "columns")?;
@@ -307,8 +311,8 @@ mod tests {
                     rows.cols.iter().map(|&j| u64::from(j)).collect(),
                     rows.values.clone(),
                 );
-                let block = rows.clone().into_block(range.clone(), keeps).unwrap();
-                assert_eq!(wide.unwrap().into_block(range.clone(), keeps).unwrap(), block);
+                let block = rows.clone().into_block(range.clone(), &keeps).unwrap();
+                assert_eq!(wide.unwrap().into_block(range.clone(), &keeps).unwrap(), block);
                 let at =
                     |i: u64, j: u64| if keeps(i as usize) { rows.get(range.start + i, range.start + j) } else { None };
                 for i in 0..block.nrows() {
@@ -334,7 +338,7 @@ mod tests {
                     own.map(move |(&col, &v)| (i, col as usize - range.start as usize, v)).collect::<Vec<_>>()
                 });
                 let wanted = Csr::from_triplets(n, n, kept).unwrap();
-                assert_eq!(rows.clone().into_block(range.clone(), keeps).unwrap(), wanted, "{range:?}");
+                assert_eq!(rows.clone().into_block(range.clone(), &keeps).unwrap(), wanted, "{range:?}");
             }
         }
     }
@@ -342,7 +346,7 @@ mod tests {
     #[test]
     fn empty_rows_stay_where_they_are() {
         let a = Csr::from_triplets(5, 5, [(1, 1, 1.0), (1, 4, 2.0), (3, 0, 3.0)]).unwrap();
-        let block = Rows::from_csr(0, a).into_block(0..4, |_| true).unwrap();
+        let block = Rows::from_csr(0, a).into_block(0..4, &|_| true).unwrap();
         assert_eq!(block.row_ptr(), [0, 0, 1, 1, 2, 2]);
     }
 
