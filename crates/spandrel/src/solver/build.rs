@@ -191,8 +191,8 @@ fn distance<T: Real>(a: &Csr<T>) -> f64 {
 /// Renumbers a matrix as the settings say. If they leave it open, a large matrix whose rows read x from everywhere is
 /// renumbered if this brings the entries of a row close together; returns also why.
 ///
-/// The products of an iteration then read x from a cache, incomplete factors are closer to complete ones, and so is the
-/// whole set-up faster. On a GPU all products together take less time than the host needs for this.
+/// Products then read x from a cache, incomplete factors are closer to complete ones, and set-up takes less time as
+/// well. On a GPU all products together take less time than the host needs for this.
 fn in_order<T: Real>(
     settings: &Settings,
     a: &Arc<Csr<T>>,
