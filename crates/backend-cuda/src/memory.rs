@@ -200,8 +200,12 @@ impl<T: Pod> Buffer<T> {
         let mut host = Vec::new();
         let bytes = (self.len as u64).saturating_mul(size_of::<T>() as u64);
         host.try_reserve_exact(self.len).map_err(|_| Error::OutOfMemory { device: "cpu", what, bytes })?;
-        // The system provides the pages as threads touch them, which takes one thread longer than the copy.
-        host.par_extend(rayon::iter::repeat_n(T::zeroed(), self.len));
+        match bytes < LARGE as u64 {
+            true => host.resize(self.len, T::zeroed()),
+            // The system provides pages as they are touched, so several threads share this. A few bytes must not wait
+            // for another thread.
+            false => host.par_extend(rayon::iter::repeat_n(T::zeroed(), self.len)),
+        }
         self.read_at(0, &mut host)?;
         Ok(host)
     }
