@@ -22,8 +22,8 @@ fn square<T: Real>(op: &'static str, matrix: &Csr<T>) -> Result<usize> {
 /// Breadth-first: numbers rows in the order in which a search from the first row reaches them, so that the entries of a
 /// row come near each other. Rows that it does not reach follow in the same way, from the first of them.
 ///
-/// This is Cuthill-McKee without its sort by degree and its search for a row to begin with, which together take ten
-/// times as long.
+/// This is Cuthill-McKee without its sort by degree and its search for a row to begin with, which together take
+/// several times as long.
 ///
 /// # Errors
 /// [`Error::Shape`] unless the matrix is square; [`Error::OutOfMemory`].
