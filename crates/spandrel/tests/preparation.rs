@@ -3,10 +3,8 @@
 
 use spandrel::any::Choice;
 use spandrel::formats::{Csr, generate};
-#[cfg(feature = "sprs")]
-use spandrel::solver::Reorder;
-use spandrel::solver::{Builder, NullVectors, Scale};
-use spandrel::solvers::{Method, Precond, Status};
+use spandrel::solver::{Builder, NullVectors, Reorder, Scale};
+use spandrel::solvers::{Error, Method, Precond, Status};
 use spandrel::{Solution, Solver};
 
 fn on_cpu() -> Builder {
@@ -139,7 +137,6 @@ fn what_contradicts_a_scaling_is_refused() {
     assert!(why.contains("no matching"), "{why}");
 }
 
-#[cfg(feature = "sprs")]
 #[test]
 fn a_large_matrix_in_random_order_is_renumbered_and_others_are_not() {
     let n = 150_000;
@@ -157,8 +154,20 @@ fn a_large_matrix_in_random_order_is_renumbered_and_others_are_not() {
     assert_eq!(solver.plan().reorder, Reorder::Bfs, "{}", solver.plan());
     assert!(solver.plan().to_string().contains("times nearer to the diagonal"), "{}", solver.plan());
     let _ = converged(&a, &vec![1.0; n], on_cpu().method(Method::Cg));
-    let (hollow, b) = rotated(0);
-    let _ = converged(&hollow, &b, on_cpu().method(Method::Gmres).reorder(Reorder::Rcm).scale(Scale::Match));
+    #[cfg(feature = "sprs")]
+    {
+        let (hollow, b) = rotated(0);
+        let _ = converged(&hollow, &b, on_cpu().method(Method::Gmres).reorder(Reorder::Rcm).scale(Scale::Match));
+    }
+    // Errors name entries in the matrix's own numbering, the first of them.
+    let mut wrong = a.clone();
+    for row in [140_000, 7] {
+        let at = wrong.row_ptr()[row] as usize;
+        wrong.values_mut()[at] = f64::NAN;
+    }
+    let column = wrong.row(7).0[0] as usize;
+    let found = on_cpu().method(Method::Cg).build(wrong).map(drop);
+    assert!(matches!(found, Err(Error::NotFinite { row: 7, column: at, .. }) if at == column), "{found:?}");
     let named = on_cpu().method(Method::Cg).reorder(Reorder::None).build(a).expect("a solver");
     assert_eq!(named.plan().reorder, Reorder::None);
     let grid: Csr<f64> = generate::csr("poisson2d:400").expect("a matrix");

@@ -212,13 +212,14 @@ fn in_order<T: Real>(
     const LINE: f64 = 64.0;
     /// Products that an iteration forms at least, with its preconditioner, on a matrix of this size.
     const PRODUCTS: f64 = 100.0;
-    let as_it_is = || System { a: Arc::clone(a), perm: None, places: None };
-    if let Some(by) = settings.reorder {
-        if by == Reorder::None {
-            return Ok((as_it_is(), None));
+    let mut by = |order: Reorder| {
+        if order != Reorder::None {
+            reporter.stage(Stage::Reorder, order.as_str())?;
         }
-        reporter.stage(Stage::Reorder, by.as_str())?;
-        return Ok((System::renumbered(by, Arc::clone(a), settings.updatable)?, None));
+        System::renumbered(order, Arc::clone(a), settings.updatable)
+    };
+    if let Some(order) = settings.reorder {
+        return Ok((by(order)?, None));
     }
     let n = a.nrows();
     let has_points = matches!(settings.preconditioner, Some(Precond::Amg(options)) if options.unknowns > 1);
@@ -227,17 +228,16 @@ fn in_order<T: Real>(
     let pays = PRODUCTS * LINE * profile.memory.nanoseconds_per_byte / units > SEARCHED + MOVED / units;
     let iterates = settings.method != Some(Method::Direct) && !settings.least_squares;
     if !iterates || n != a.ncols() || !is_large || !pays || has_points {
-        return Ok((as_it_is(), None));
+        return Ok((by(Reorder::None)?, None));
     }
     let before = distance(&**a);
     if before < SCATTERED * n as f64 {
-        return Ok((as_it_is(), None));
+        return Ok((by(Reorder::None)?, None));
     }
-    reporter.stage(Stage::Reorder, Reorder::Bfs.as_str())?;
-    let system = System::renumbered(Reorder::Bfs, Arc::clone(a), settings.updatable)?;
+    let system = by(Reorder::Bfs)?;
     let after = distance(&*system.a);
     if after * NEARER > before {
-        return Ok((as_it_is(), None));
+        return Ok((by(Reorder::None)?, None));
     }
     Ok((system, Some(format!("entries come {:.0} times nearer to the diagonal", before / after.max(1.0)))))
 }
