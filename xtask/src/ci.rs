@@ -20,7 +20,8 @@ use crate::{python, run, stamps, tidy};
 /// Optional features that the steps switch on: every interop of the formats, the GPU, the downloads of this program,
 /// and kernels that are compiled once for all tests. Never all features, because the versions of the CUDA driver's
 /// interface exclude each other.
-const FEATURES: &str = "spandrel-formats/sprs,spandrel-formats/faer,spandrel-formats/nalgebra,spandrel/cuda,\
+const FEATURES: &str = "spandrel-formats/sprs,spandrel-formats/faer,spandrel-formats/nalgebra,\
+                        spandrel-cli/metis,spandrel/cuda,\
                         spandrel-backend-cpu/instances";
 
 /// Added if the whole workspace is compiled.

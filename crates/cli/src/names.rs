@@ -36,6 +36,7 @@ pub(crate) fn orderings() -> impl TypedValueParser<Value = OrAuto<Reorder>> {
     let about = |ordering: &Reorder| match ordering {
         Reorder::None => "As the matrix is numbered",
         Reorder::Bfs => "Breadth-first: neighbours near each other",
+        Reorder::Bisection => "Recursive bisection: few neighbours on other ranks",
         Reorder::Rcm => "Reverse Cuthill-McKee: a narrow band",
         Reorder::Amd => "Approximate minimum degree: little fill",
     };

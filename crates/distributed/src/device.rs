@@ -108,6 +108,11 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
     /// On every rank: [`Error::Unsupported`] if the rows of the ranks do not follow each other, or a rank ends inside a
     /// block ([`Partition`]).
     pub fn lay_out_rows<T: Real, J: Column>(&self, rows: &Rows<T, J>) -> Result<Arc<Layout>> {
+        self.known_or_new(self.partition_of(rows)?)
+    }
+
+    /// Which rank has which rows. Waits for the other ranks.
+    pub(crate) fn partition_of<T: Real, J: Column>(&self, rows: &Rows<T, J>) -> Result<Partition> {
         let all = self.team.numbers(&[rows.first(), rows.len() as u64, rows.ncols()])?;
         let refused = |why: String| Error::Unsupported { op: "a distributed matrix", noun: "rows", why };
         let mut begins = vec![0];
@@ -124,7 +129,7 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
             }
             begins.push(end + len);
         }
-        self.known_or_new(Partition::new(begins)?)
+        Partition::new(begins)
     }
 
     /// Agrees on the outcome of a phase that may fail on some ranks only: `mine` if it succeeded on all of them. If it

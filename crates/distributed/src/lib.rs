@@ -27,6 +27,7 @@ mod matrix;
 #[cfg(all(unix, feature = "mpi"))]
 mod mpi;
 pub mod multigrid;
+mod numbering;
 mod partition;
 pub mod precond;
 mod read;
@@ -48,6 +49,7 @@ pub use device::{Distributed, Vector};
 pub use layout::Layout;
 pub use matrix::{DistributedMat, HostBoundary, HostRows, Local};
 pub use multigrid::DistributedMultigrid;
+pub use numbering::Numbering;
 pub use partition::{BLOCK, Partition};
 pub use read::{cut_rows, generate_rows, read_rows};
 pub use rows::{Column, Rows, rows_of};

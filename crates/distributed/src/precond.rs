@@ -4,7 +4,7 @@
 //! They are those of [`spandrel_solvers`], made from the rows of each rank. If one rank fails, all ranks name it.
 
 use spandrel_backend::{Device, Operator};
-use spandrel_formats::Real;
+use spandrel_formats::{NotInvertible, Real};
 use spandrel_solvers::chebyshev::scaled_rows;
 use spandrel_solvers::{Chebyshev, Error, Jacobi, Result};
 
@@ -20,6 +20,23 @@ fn globally(first: u64, error: Error) -> Error {
         Error::NotFinite { row, column, found } => Error::NotFinite { row: row + first as usize, column, found },
         other => other,
     }
+}
+
+/// Refuses a diagonal entry of any rank that cannot be inverted. Waits for the other ranks.
+///
+/// A solve that renumbers rows asks before it does, so that the error names the row in the matrix's own numbering.
+///
+/// # Errors
+/// As [`jacobi`].
+pub fn check_diagonal<T: Real, B: Local<T>, C: Communicator, J: Column>(
+    be: &Distributed<B, C>,
+    rows: &Rows<T, J>,
+) -> Result<()> {
+    let mut wrong = rows.diagonal().enumerate().filter_map(|(row, d)| NotInvertible::of(row, d));
+    be.together(match wrong.next() {
+        Some(NotInvertible { row, found }) => Err(globally(rows.first(), Error::Diagonal { row, found })),
+        None => Ok(()),
+    })
 }
 
 /// Makes Jacobi from the diagonals of all ranks. Waits for the other ranks.

@@ -23,7 +23,7 @@ use crate::rows::{Rows, rows_of};
 const ROW: u64 = 8;
 
 /// The partition of rows whose number of entries before a row is known.
-fn balanced(rows: u64, ranks: usize, entries_before: impl Fn(u64) -> u64) -> Partition {
+pub(crate) fn balanced(rows: u64, ranks: usize, entries_before: impl Fn(u64) -> u64) -> Partition {
     Partition::by_cost(rows, ranks, |row| entries_before(row) + ROW * row)
 }
 

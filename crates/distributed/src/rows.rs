@@ -197,6 +197,11 @@ impl<T: Real, J: Column> Rows<T, J> {
         &self.values
     }
 
+    /// The columns, in stored order.
+    pub(crate) fn cols(&self) -> &[J] {
+        &self.cols
+    }
+
     /// Columns and values of row `i`, counted from the first of these rows.
     ///
     /// # Panics

@@ -221,6 +221,20 @@ impl<C: Communicator> Team<C> {
         Ok(Some(all))
     }
 
+    /// Brings the bytes of rank 0 to every rank. Other ranks give `None`.
+    pub(crate) fn broadcast(&self, mine: Option<Vec<u8>>) -> Result<Vec<u8>> {
+        let turn = self.begin(Call::Setup)?;
+        let mut bytes = mine.unwrap_or_default();
+        if self.rank() > 0 {
+            turn.receive(0, None, |message| bytes = message.to_vec())?;
+            return Ok(bytes);
+        }
+        for other in 1..self.size() {
+            turn.send(other, bytes.len(), |message| message.extend_from_slice(&bytes))?;
+        }
+        Ok(bytes)
+    }
+
     /// Gives every rank the values of all ranks, in the order of the ranks. Returns `None`, on every rank, if a rank
     /// has none, or cannot see that of another.
     pub(crate) fn share<V: Send + Sync + 'static>(&self, mine: Option<Arc<V>>) -> Result<Option<Vec<Arc<V>>>> {

@@ -7,10 +7,12 @@ use std::path::PathBuf;
 use problems::LIMIT;
 use spandrel_backend::Error;
 use spandrel_backend_cpu::Cpu;
-use spandrel_distributed::{Assembly, Distributed, Partition, Rows, Threads, cut_rows, generate_rows, read_rows};
+use spandrel_distributed::{
+    Assembly, Distributed, Numbering, Partition, Rows, Threads, cut_rows, generate_rows, read_rows,
+};
 use spandrel_formats::generate::Spec;
 use spandrel_formats::matrix_market::{self, WriteOptions};
-use spandrel_formats::{Csr, generate};
+use spandrel_formats::{Csr, generate, reorder};
 
 type Device = Distributed<Cpu, Threads>;
 
@@ -50,6 +52,40 @@ fn a_file_is_read_in_parts() {
             assert_eq!(joined(ranks, |be| read_rows(be, &path)), whole, "{name} on {ranks} ranks");
         }
         std::fs::remove_file(path).unwrap();
+    }
+}
+
+#[test]
+fn rows_are_numbered_as_on_one_device() {
+    // Of several parts, with rows that nothing reaches, and of no rows.
+    let chain = Csr::from_triplets(5000, 5000, (0..4000).map(|i| (i, (i * 7 + 3) % 4000, 1.0 + i as f64))).unwrap();
+    let problems = ["electrostatic:n=9000", "poisson2d:70x60", "powerlaw:n=5000", "convdiff2d:60x50,peclet=2"];
+    let generated = problems.map(|spec| generate::csr::<f64>(spec).unwrap());
+    for a in generated.into_iter().chain([chain, Csr::from_triplets(0, 0, []).unwrap()]) {
+        let permutation = reorder::breadth_first(&a).unwrap();
+        let (expected, v) = (permutation.permute_symmetric(&a).unwrap(), (0..a.nrows()).map(|i| i as f64));
+        let v = permutation.apply(&v.collect::<Vec<_>>()).unwrap();
+        for ranks in [1, 2, 3, 7] {
+            let found = joined(ranks, |be| {
+                let rows = cut_rows(be, &a);
+                let numbering = Numbering::breadth_first(be, &rows)?;
+                assert_eq!(*numbering.permutation(), permutation);
+                let own: Vec<f64> = (0..rows.len()).map(|i| (rows.first() + i as u64) as f64).collect();
+                let part = numbering.part(be, &own)?;
+                assert!(numbering.part(be, &own[..own.len().saturating_sub(1)]).is_err() || own.is_empty());
+                let rows = numbering.rows(be, rows)?;
+                assert_eq!(part, v[rows.first() as usize..rows.first() as usize + rows.len()]);
+                Ok(rows)
+            });
+            assert_eq!(found, expected, "{} rows on {ranks} ranks", a.nrows());
+        }
+    }
+    let wide = Csr::from_triplets(2, 3, [(0, 2, 1.0)]).unwrap();
+    for text in texts(2, |be| {
+        let rows = cut_rows(be, &wide);
+        Numbering::breadth_first(be, &rows).map(|_| rows)
+    }) {
+        assert!(text.starts_with("a numbering: a row"), "{text}");
     }
 }
 

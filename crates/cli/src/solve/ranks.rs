@@ -269,7 +269,7 @@ impl Job<'_> {
             false => read_rows::<T, _, _>(be, &args.matrix),
         };
         let rows = rows.map_err(explain)?;
-        let nrows = be.lay_out_rows(&rows)?.len();
+        let nrows = be.everywhere(&[rows.len() as u64])?.iter().flatten().sum::<u64>() as usize;
         let b = be.together(problem::rows_of_right_hand_side(args, &rows, nrows))?;
         let x0 = be.together(problem::rows_of_first_guess(args, &rows, nrows))?;
         drop(spinner);

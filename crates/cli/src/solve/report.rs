@@ -352,7 +352,7 @@ impl<'a> Report<'a> {
             precond: plan.preconditioner.to_string(),
             factor: None,
             precision: plan.element,
-            reorder: "none",
+            reorder: plan.reorder.as_str(),
             scale: "none",
             reproducible: plan.reproducible,
             rhs: &args.rhs,

@@ -19,7 +19,8 @@ fn x_has_the_bits_of_a_plain_solve_on_any_number_of_ranks() {
     let folder = Folder::new();
     let file = folder.name("a.mtx");
     assert!(run(&["generate", "convdiff2d:60x50,peclet=3", &file]).status.success());
-    let cases: [(&str, &[&str]); 11] = [
+    let numbering = if cfg!(feature = "metis") { "bisection" } else { "bfs" };
+    let cases: [(&str, &[&str]); 14] = [
         ("poisson3d:17", &["--solver", "cg", "--precond", "none"]),
         ("poisson3d:17", &["--solver", "cg", "--precond", "jacobi", "--rhs", "random", "--seed", "7"]),
         ("electrostatic:n=4000", &["--solver", "cg", "--precond", "chebyshev=3", "--rhs", "from-solution"]),
@@ -31,10 +32,14 @@ fn x_has_the_bits_of_a_plain_solve_on_any_number_of_ranks() {
         (&file, &["--solver", "gmres", "--precond", "jacobi", "--restart", "20"]),
         ("poisson2d:9", &["--solver", "cg", "--precond", "jacobi"]),
         ("powerlaw:n=5000", &["--solver", "gmres", "--precond", "none", "--max-iters", "40"]),
+        ("electrostatic:n=9000", &["--solver", "cg", "--precond", "jacobi", "--rhs", "random", "--reorder", numbering]),
+        ("electrostatic:n=4000", &["--solver", "cg", "--precond", "amg", "--rhs", "from-solution", "--reorder", "bfs"]),
+        (&file, &["--solver", "bicgstab", "--precond", "jacobi", "--reorder", numbering]),
     ];
     for (matrix, options) in cases {
         let given = [&[matrix], options].concat();
-        let (code, plain, x) = solved(&folder, &[&given[..], &AS_IT_IS].concat());
+        let as_it_is: &[&str] = if options.contains(&"--reorder") { &AS_IT_IS[2..] } else { &AS_IT_IS };
+        let (code, plain, x) = solved(&folder, &[&given[..], as_it_is].concat());
         for ranks in ["1", "2", "3"] {
             let (found, report, other) = solved(&folder, &[&given[..], &["--ranks", ranks]].concat());
             assert_eq!((found, &report["status"]), (code, &plain["status"]), "{given:?} on {ranks}: {report}");
@@ -49,6 +54,7 @@ fn x_has_the_bits_of_a_plain_solve_on_any_number_of_ranks() {
                 "solver",
                 "precond",
                 "precision",
+                "reorder",
             ] {
                 assert_eq!(report[field], plain[field], "{given:?} on {ranks} ranks: {field}");
             }
@@ -120,7 +126,7 @@ fn what_cannot_run_on_ranks_is_refused_with_what_to_use() {
     let folder = Folder::new();
     let wide = folder.file("wide.txt", &"1 2\n".repeat(16));
     let flat = folder.matrix("flat.mtx", 2, 3, &[(1, 1, "1"), (2, 3, "1")]);
-    let cases: [(&[&str], i32, &str, &str); 22] = [
+    let cases: [(&[&str], i32, &str, &str); 23] = [
         (&["poisson2d:4", "--ranks", "2", "--solver", "direct"], 1, "unsupported", "use cg, bicgstab or gmres"),
         (&["poisson2d:4", "--ranks", "2", "--precond", "ic0"], 1, "unsupported", "blockwise=ic0"),
         (&["convdiff2d:4,peclet=1", "--ranks", "2", "--precond", "amg"], 1, "unsupported", "amg needs a symmetric"),
@@ -134,7 +140,13 @@ fn what_cannot_run_on_ranks_is_refused_with_what_to_use() {
         (&["poisson2d:4", "--ranks", "2", "--precond", "blockwise=ic0-isai"], 1, "unsupported", "blockwise=ilu0"),
         (&["convdiff2d:4,peclet=1", "--ranks", "2", "--precond", "blockwise=ic0"], 1, "unsupported", "blockwise=ilu0"),
         (&["poisson2d:4", "--ranks", "2", "--format", "dia"], 1, "unsupported", "leave dia out"),
-        (&["poisson2d:4", "--ranks", "2", "--reorder", "rcm"], 1, "unsupported", "solve without ranks"),
+        (&["poisson2d:4", "--ranks", "2", "--reorder", "rcm"], 1, "unsupported", "use bfs"),
+        (
+            &["elasticity2d:4", "--ranks", "2", "--precond", "amg=unknowns=2", "--reorder", "bfs"],
+            1,
+            "unsupported",
+            "side by side",
+        ),
         (&["poisson2d:4", "--ranks", "2", "--scale", "equilibrate"], 1, "unsupported", "solve without ranks"),
         (&["poisson2d:4", "--ranks", "2", "--precision", "mixed"], 1, "unsupported", "use f64 or f32"),
         (&["poisson2d:4", "--ranks", "2", "--least-squares"], 1, "unsupported", "solve without ranks"),
@@ -192,6 +204,7 @@ fn faults_of_inputs_are_told_once_with_their_place() {
         (&[&missing], "io", "give a Matrix Market file"),
         (&["poisson2d:4,size=3"], "spec", "spandrel generate --list"),
         (&[&hollow, "--precond", "jacobi"], "zero_pivot", "the diagonal entry of row 1 is missing"),
+        (&[&hollow, "--precond", "jacobi", "--reorder", "bfs"], "zero_pivot", "the diagonal entry of row 1 is missing"),
         (&["poisson2d:40", "--rhs", &short], "shape", "b has 3 elements"),
     ] {
         let (code, report) = run_json(&[&["solve"], args, &["--ranks", "3", "--out", &out]].concat());

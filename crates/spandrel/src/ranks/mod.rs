@@ -41,8 +41,8 @@ use std::time::Instant;
 
 use spandrel_backend::{Backend, Entries, Join, Preconditioner};
 use spandrel_distributed::{
-    Call, Communicator, Distributed, DistributedAmg, DistributedMat, DistributedMultigrid, Layout, Rows, amg,
-    multigrid, precond,
+    Call, Communicator, Distributed, DistributedAmg, DistributedMat, DistributedMultigrid, Layout, Numbering, Rows,
+    amg, multigrid, precond,
 };
 use spandrel_formats::{Csr, Real};
 use spandrel_solvers::{
@@ -50,7 +50,7 @@ use spandrel_solvers::{
 };
 
 use crate::any::Complete;
-use crate::solver::{Element, Settings, Times};
+use crate::solver::{Element, Reorder, Settings, Times, bisection, restored};
 pub use plan::{Plan, RankPrecond};
 
 /// A device that a rank may have: one with everything that a preconditioner of a rank needs, whose sums can be joined
@@ -104,7 +104,10 @@ pub struct Solution<T> {
 
 /// A solve that is planned, as one rank has it: its rows, and the choices.
 pub struct Planned<T: Element> {
+    /// In the numbering of the solve.
     rows: Rows<T>,
+    /// The numbering of the solve, if it is not the matrix's own.
+    numbering: Option<Numbering>,
     layout: Arc<Layout>,
     plan: Plan,
     times: Times,
@@ -132,10 +135,23 @@ impl<T: Element> Planned<T> {
         let begin = Instant::now();
         let asked = preconditioner.or(settings.preconditioner.map(RankPrecond::Same));
         plan::check(settings, asked, B::NAME)?;
+        let (rows, numbering) = match settings.reorder {
+            Some(by @ (Reorder::Bfs | Reorder::Bisection)) => {
+                if let Some(RankPrecond::Same(Precond::Jacobi | Precond::Chebyshev(_))) = asked {
+                    precond::check_diagonal(be, &rows)?;
+                }
+                let numbering = match by {
+                    Reorder::Bisection => Numbering::by(be, &rows, |n, row| bisection(n, row))?,
+                    _ => Numbering::breadth_first(be, &rows)?,
+                };
+                (numbering.rows(be, rows)?, Some(numbering))
+            }
+            None | Some(Reorder::None | Reorder::Rcm | Reorder::Amd) => (rows, None),
+        };
         let layout = be.lay_out_rows(&rows)?;
         let plan = Plan::new(be, &layout, &rows, settings, asked)?;
         let times = Times { analyze: begin.elapsed().as_secs_f64(), ..Times::default() };
-        Ok(Self { rows, layout, plan, times })
+        Ok(Self { rows, numbering, layout, plan, times })
     }
 
     /// The choices and their reasons.
@@ -143,12 +159,12 @@ impl<T: Element> Planned<T> {
         &self.plan
     }
 
-    /// The rows of this rank.
+    /// The rows of this rank, in the numbering of the solve.
     pub fn rows(&self) -> &Rows<T> {
         &self.rows
     }
 
-    /// Solves A x = b from x = `x0`, or 0. `b` and `x0` have the rows of this rank. `watch` is called as the iteration
+    /// Solves A x = b from x = `x0`, or 0. `b` and `x0` have the rows that this rank gave to [`Planned::new`]. `watch` is called as the iteration
     /// begins and at each look; it is called on every rank. Waits for the other ranks.
     ///
     /// # Errors
@@ -160,9 +176,13 @@ impl<T: Element> Planned<T> {
         x0: Option<&[T]>,
         watch: Watch<'_>,
     ) -> Result<Solution<T>> {
-        let Self { rows, layout, plan, mut times } = self;
+        let Self { rows, numbering, layout, plan, mut times } = self;
         let n = layout.len();
         let mut lap = Lap(Instant::now());
+        let numbered = |v: &'_ [T]| numbering.as_ref().map(|by| by.part(be, v)).transpose();
+        let (moved_b, moved_x0) = (numbered(b)?, x0.map(numbered).transpose()?.flatten());
+        let (b, x0) = (moved_b.as_deref().unwrap_or(b), moved_x0.as_deref().or(x0));
+        lap.add_to(&mut times.analyze);
         // Only a polynomial needs both the rows and the matrix.
         let kept = matches!(plan.preconditioner, RankPrecond::Same(Precond::Chebyshev(_))).then(|| rows.clone());
         let (mut jacobi, mut blocks, mut algebraic, mut geometric) = (None, None, None, None);
@@ -255,6 +275,10 @@ impl<T: Element> Planned<T> {
         };
         let shares = be.everywhere(&mine)?.into_iter().map(share).collect();
         let x = be.gather(&x)?;
+        let x = be.together(match (x, numbering) {
+            (Some(x), Some(by)) => restored(Some(by.permutation()), x).map(Some),
+            (x, _) => Ok(x),
+        })?;
         Ok(Solution { x, outcome, plan, shares, direct: layout.is_direct(), times })
     }
 }

@@ -9,7 +9,7 @@ use spandrel_solvers::{Error, GmresOptions, Method, MgOptions, MgSmoother, NameE
 use super::RankBackend;
 use super::made::{is_within, not_within};
 use crate::any::Choice;
-use crate::solver::{Element, FormatChoice, NullVectors, Precision, Reorder, Scale, Settings, Tolerance};
+use crate::solver::{Element, FormatChoice, NullVectors, Precision, Reorder, Scale, Settings, Tolerance, keeps_points};
 
 const ASKED_FOR: &str = "as asked for";
 
@@ -132,6 +132,8 @@ pub struct Plan {
     pub format: &'static str,
     /// Why this format.
     pub format_why: String,
+    /// How rows are numbered in the solve. x comes back in the matrix's own numbering.
+    pub reorder: Reorder,
     /// The element type, `"f32"` or `"f64"`.
     pub element: &'static str,
     /// Whether x must have the same bits everywhere.
@@ -175,9 +177,12 @@ pub(super) fn check(settings: &Settings, asked: Option<RankPrecond>, backend: &s
             "ranks take the constants as near-null space; leave other vectors out, or solve without ranks",
         ));
     }
-    if let Some(by @ (Reorder::Bfs | Reorder::Rcm | Reorder::Amd)) = settings.reorder {
-        return refused(&format!("renumbering by {by}"));
+    if let Some(by @ (Reorder::Rcm | Reorder::Amd)) = settings.reorder {
+        return Err(unsupported(format!(
+            "renumbering by {by} needs the whole matrix in one place; use bfs or bisection, or solve without ranks"
+        )));
     }
+    keeps_points(asked.and_then(RankPrecond::same), settings.reorder)?;
     if let Some(scale @ (Scale::Equilibrate | Scale::Match)) = settings.scale {
         return refused(&format!("scaling by {scale}"));
     }
@@ -296,6 +301,7 @@ impl Plan {
             preconditioner_why: preconditioner_why.to_string(),
             format: "csr",
             format_why: format_why.to_string(),
+            reorder: settings.reorder.unwrap_or_default(),
             element: T::NAME,
             reproducible: settings.reproducible,
             rtol: settings.rtol.unwrap_or(goal.rtol),
@@ -349,7 +355,13 @@ impl fmt::Display for Plan {
         writeln!(f, "{:<9}{}: {ranks}, each {}", "machine", self.backend, self.device)?;
         writeln!(f, "{:<9}{} ({})", "solver", self.method, self.method_why)?;
         writeln!(f, "{:<9}{} ({})", "precond", self.preconditioner, self.preconditioner_why)?;
-        write!(f, "{:<9}{}, {} ({})", "format", self.format, self.element, self.format_why)
+        write!(f, "{:<9}{}, {} ({})", "format", self.format, self.element, self.format_why)?;
+        match self.reorder {
+            Reorder::None => Ok(()),
+            by @ (Reorder::Bfs | Reorder::Bisection | Reorder::Rcm | Reorder::Amd) => {
+                write!(f, "\n{:<9}reordered by {by} ({ASKED_FOR}), x in the matrix's own numbering", "numbers")
+            }
+        }
     }
 }
 
@@ -399,6 +411,10 @@ mod tests {
         assert!(amg(AmgOptions::default()).is_ok());
         let wrong = AmgOptions { degree: 9, ..AmgOptions::default() };
         assert_eq!(amg(wrong).unwrap_err().to_string(), wrong.check().unwrap_err().to_string());
+        for by in [Reorder::Rcm, Reorder::Amd] {
+            let numbered = Settings { reorder: Some(by), ..Settings::default() };
+            assert!(refused(numbered, None).contains("use bfs"), "{by}");
+        }
         let dia = Settings { format: FormatChoice::Named("dia"), ..Settings::default() };
         assert!(refused(dia, None).contains("leave dia out"));
         let gpu = Settings { device: Choice::Gpu(1), ..Settings::default() };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use rayon::prelude::*;
+use spandrel_formats::index::Ordinal;
 use spandrel_formats::permutation::Permutation;
 use spandrel_formats::{Csr, Profile, Real, Survey};
 use spandrel_solvers::{Direct, Error, Iterate, Method, Phase, Precond, Progress, Result};
@@ -142,10 +143,11 @@ impl<T: Real> System<T> {
     fn renumbered(by: Reorder, a: Arc<Csr<T>>, updatable: bool) -> Result<Self> {
         let perm = match by {
             Reorder::None => return Ok(Self { a, perm: None, places: None }),
-            Reorder::Bfs | Reorder::Rcm | Reorder::Amd if a.nrows() != a.ncols() => {
+            Reorder::Bfs | Reorder::Bisection | Reorder::Rcm | Reorder::Amd if a.nrows() != a.ncols() => {
                 return Err(Error::NotSquare { solver: by.as_str(), nrows: a.nrows(), ncols: a.ncols() });
             }
             Reorder::Bfs => spandrel_formats::reorder::breadth_first(&a)?,
+            Reorder::Bisection => bisection(a.nrows(), |row| a.row(row).0)?,
             Reorder::Rcm => rcm(&a)?,
             Reorder::Amd => amd(&a)?,
         };
@@ -162,6 +164,17 @@ impl<T: Real> System<T> {
         };
         Ok(Self { a: Arc::new(renumbered), perm: Some(perm), places })
     }
+}
+
+#[cfg(feature = "metis")]
+pub(crate) fn bisection<'a>(n: usize, row: impl Fn(usize) -> &'a [Ordinal]) -> Result<Permutation> {
+    Ok(spandrel_formats::reorder::bisection_by(n, row)?)
+}
+#[cfg(not(feature = "metis"))]
+pub(crate) fn bisection<'a>(_: usize, _: impl Fn(usize) -> &'a [Ordinal]) -> Result<Permutation> {
+    Err(Error::Unsupported {
+        why: "bisection is left out of this build; build with the feature metis, or use bfs".into(),
+    })
 }
 
 #[cfg(feature = "sprs")]

@@ -386,7 +386,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
 pub(super) type Vector<T, B> = <B as Backend<T>>::Vector;
 
 /// A vector in the matrix's own numbering.
-pub(super) fn restored<T: Real>(perm: Option<&Permutation>, x: Vec<T>) -> Result<Vec<T>> {
+pub(crate) fn restored<T: Real>(perm: Option<&Permutation>, x: Vec<T>) -> Result<Vec<T>> {
     let Some(perm) = perm else { return Ok(x) };
     let mut restored = vec![T::zero(); x.len()];
     perm.apply_inverse_to(&x, &mut restored)?;

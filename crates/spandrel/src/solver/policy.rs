@@ -141,6 +141,19 @@ fn is_open_to_factors(settings: &Settings) -> bool {
 }
 
 /// Refuses settings that contradict the method or the matrix's shape.
+/// Refuses a renumbering that would separate the unknowns of a point.
+pub(crate) fn keeps_points(precond: Option<Precond>, reorder: Option<Reorder>) -> Result<()> {
+    match (precond, reorder) {
+        (
+            Some(Precond::Amg(AmgOptions { unknowns, .. })),
+            Some(by @ (Reorder::Bfs | Reorder::Bisection | Reorder::Rcm | Reorder::Amd)),
+        ) if unknowns > 1 => Err(unsupported(format!(
+            "{by} renumbers rows one by one, and amg needs the {unknowns} unknowns of a point side by side; leave one of them out"
+        ))),
+        _ => Ok(()),
+    }
+}
+
 fn check(settings: &Settings, method: Method, (nrows, ncols): (usize, usize)) -> Result<()> {
     let direct = method == Method::Direct;
     if settings.least_squares && !direct {
@@ -167,15 +180,7 @@ fn check(settings: &Settings, method: Method, (nrows, ncols): (usize, usize)) ->
     if settings.stagnation.is_some() && matches!(method, Method::Gmres | Method::Direct) {
         return Err(unsupported(format!("stagnation is for cg and bicgstab, not for {method}; leave it out")));
     }
-    if let (Some(Precond::Amg(options)), Some(by @ (Reorder::Bfs | Reorder::Rcm | Reorder::Amd))) =
-        (settings.preconditioner, settings.reorder)
-        && options.unknowns > 1
-    {
-        return Err(unsupported(format!(
-            "{by} renumbers rows one by one, and amg needs the {} unknowns of a point side by side; leave one of them out",
-            options.unknowns
-        )));
-    }
+    keeps_points(settings.preconditioner, settings.reorder)?;
     if direct && settings.reproducible {
         return Err(Error::NotReproducible {
             why: "a direct solve orders its sums by the machine it runs on; leave reproducible out, or use an iterative method".into(),

@@ -67,6 +67,8 @@ names! {
     None = "none",
     /// Breadth-first, which brings neighbours near each other.
     Bfs = "bfs",
+    /// Recursive bisection, after which a range of rows has few neighbours elsewhere.
+    Bisection = "bisection",
     /// Reverse Cuthill-McKee, which narrows the band.
     Rcm = "rcm",
     /// Approximate minimum degree, which reduces fill.
