@@ -3,14 +3,14 @@
 // Layout: values[i + stride*k] = A[i, i + offset of diagonal k], stride = nrows rounded up so that every diagonal begins at a multiple of 16
 // bytes, 64 elements behind the last; +0 outside the matrix. A band, or a part of a wide one, is a piece: its lowest diagonal, its width,
 // the number of its first diagonal, and the place of its window of x in shared memory. Pieces whose windows stand in shared memory
-// together are a pass; the first of a pass has place 0.
-// Grid: `window`: a thread 16 bytes of consecutive rows, 256 threads or, with dot products, 1024 rows a thread block; `narrow`: four rows a
-// thread, 1024 a thread block of 256, or (`single`) one a thread; for few rows `small`, one a thread in thread blocks of 64, or `staged`,
-// 64 a thread block of 256, which all load and of which 64 sum. With dot products the last thread block of each 1024 rows of `single`,
+// together form a pass; the first piece of a pass has place 0.
+// Grid: `window`: 16 bytes of consecutive rows per thread, 256 threads (with dot products 1024 rows) per thread block; `narrow`: 4 rows per
+// thread, 1024 per thread block of 256, or (`single`) one row per thread; for few rows `small`, one per thread in thread blocks of 64, or
+// `staged`, 64 per thread block of 256: all threads load, 64 sum. With dot products the last thread block of each 1024 rows of `single`,
 // `small` and `staged` reads y again from the second-level cache.
-// Order: stored, ascending diagonals. No position is left out: where one lies outside the matrix x reads as -0, and +0 * -0 = -0 added to
-// any accumulator, a zero of either sign too, leaves it as it is.
-// Bytes: values, y once; x once a thread block and band (`window`, `staged`), or from the first-level cache (`narrow`,
+// Order: stored, ascending diagonals. No position is left out: outside the matrix x reads as -0, and adding +0 * -0 = -0 leaves any
+// accumulator as it is, also a zero of either sign.
+// Bytes: values, y once; x once per thread block and band (`window`, `staged`), or from the first-level cache (`narrow`,
 // `single`, `small`).
 // Persistent (cg_bdia, bicgstab_bdia): as DIA; see include/persistent.cuh.
 // Reference: Wang, Ren, Tian, Efficient sparse matrix-vector multiplication and CG solver optimization on GPU, 2013.
@@ -28,7 +28,7 @@ struct Piece {
 };
 
 struct Pieces {
-    const Piece* all;  // null where none is beyond the near ones
+    const Piece* all;  // null if `near` holds all pieces
     u32 count;
     u32 reserved;
     Piece near[NEAR_PIECES];
@@ -37,11 +37,11 @@ struct Pieces {
 };
 
 struct Offsets {
-    const int* all;  // null where none is beyond the near ones
+    const int* all;  // null if `near` holds all offsets
     int near[NEAR_OFFSETS];
 };
 
-// 16 bytes as elements.
+// 16 bytes as an array of elements.
 __device__ __forceinline__ void put16(float4 q, float (&v)[4]) { v[0] = q.x, v[1] = q.y, v[2] = q.z, v[3] = q.w; }
 __device__ __forceinline__ void put16(double2 q, double (&v)[2]) { v[0] = q.x, v[1] = q.y; }
 __device__ __forceinline__ float4 pack16(const float (&v)[4]) { return make_float4(v[0], v[1], v[2], v[3]); }
@@ -60,18 +60,18 @@ struct Wide<double> {
     static const int len = 2;
 };
 
-// What x reads as at column j: unsigned, as one below 0 is then far above ncols.
+// The value that x reads as at column j. Unsigned, because a column below 0 is then far above ncols.
 template <class T>
 __device__ __forceinline__ T at_column(const T* __restrict__ x, u32 j, u32 ncols) {
     return j < ncols ? __ldg(x + j) : T(-0.0);
 }
 
-// The window of a piece for `rows` rows from `first` on, by `threads` threads of which this is `thread`.
+// Loads the window of a piece for `rows` rows from `first` on, with `threads` threads; this one is `thread`.
 template <class T>
 __device__ __forceinline__ void stage(const Piece& piece, u32 first, u32 rows, const T* __restrict__ x, u32 ncols, T* window, u32 thread, u32 threads) {
     u32 len = rows + (piece.width + Wide<T>::len - 1) / Wide<T>::len * Wide<T>::len;
     u32 column = first + (u32)piece.start;
-    // A batch covers the rows of a block; all its loads before its first store.
+    // A batch covers the rows of a block. All its loads come before its first store.
     const int N = Wide<T>::len + 1;
     for (u32 i = thread; i < len; i += N * threads) {
         T v[N];
@@ -125,7 +125,7 @@ struct NarrowRows {
         }
     }
 
-    // Rows past nrows repeat the last; their sums are dropped.
+    // Rows past nrows repeat the last one; their sums are dropped.
     template <int N>
     __device__ __forceinline__ void accumulate(u64 first, u32 step, u64 nrows, T (&acc)[N]) const {
         const int U = N == 1 ? 8 : sizeof(T) == 8 ? 3 : 4;
@@ -173,7 +173,7 @@ FOR_EACH_TYPE(NARROW)
 
 #define SMALL_ROWS 64
 
-// What lies at `p` where `there` holds, else `other`: a load under a predicate, as branches between loads would part them.
+// The value at `p` if `there`, else `other`. The load is predicated, because branches would separate the loads.
 __device__ __forceinline__ float load_if(bool there, const float* p, float other) {
     asm("{ .reg .pred q; setp.ne.u32 q, %1, 0; @q ld.global.nc.f32 %0, [%2]; }" : "+f"(other) : "r"((u32)there), "l"(p));
     return other;
@@ -183,8 +183,8 @@ __device__ __forceinline__ double load_if(bool there, const double* p, double ot
     return other;
 }
 
-// Adds U diagonals of a row from the k-th on, whose value lies at `at`, or those of them that there are: the others count as lying outside
-// the matrix. `meets(there, k)` is x where the row meets diagonal k, if there is one.
+// Adds U diagonals of a row, from the k-th on, whose value lies at `at`. Diagonals past the last count as lying outside the
+// matrix. `meets(there, k)` is x at the column where the row meets diagonal k, if there is one.
 template <int U, bool WHOLE, class T, class Meets>
 __device__ __forceinline__ void add_diagonals(const T* __restrict__ at, u64 stride, u32 k, u32 diagonals, Meets meets, T& acc) {
     T v[U], xs[U];
@@ -196,7 +196,7 @@ __device__ __forceinline__ void add_diagonals(const T* __restrict__ at, u64 stri
     for (int u = 0; u < U; u++) acc = fma_rn(v[u], xs[u], acc);
 }
 
-// The sum of a row, U diagonals in flight.
+// The sum of a row, with U diagonals in flight.
 template <int U, class T, class Meets>
 __device__ __forceinline__ T sum_diagonals(const T* __restrict__ at, u64 stride, u32 diagonals, Meets meets) {
     T acc = T(0);
@@ -208,7 +208,7 @@ __device__ __forceinline__ T sum_diagonals(const T* __restrict__ at, u64 stride,
     return acc;
 }
 
-// The same. In a single band neighbouring diagonals meet a row at neighbouring columns, and no load of x waits for an offset.
+// The same. In a single band neighbouring diagonals meet a row at neighbouring columns, so no load of x waits for an offset.
 template <int U, class T>
 __device__ __forceinline__ T small_sum(const T* values, u64 stride, u32 diagonals, u32 bands, const Offsets& offsets, u32 row, u32 ncols, const T* x) {
     const T* at = values + row;
@@ -242,7 +242,7 @@ __device__ __forceinline__ T small_sum(const T* values, u64 stride, u32 diagonal
         if (row < nrows) y[row] = small_sum<U>(values, stride, diagonals, bands, offsets, (u32)row, (u32)ncols, x); \
         dots_of_parts(y, w, nrows, SMALL_ROWS, arrivals, tree);                                  \
     }
-// Diagonals in flight, thread blocks of a multiprocessor: the registers of many pay where all rows are under way at once. Twin: `SMALL` of
+// Diagonals in flight, thread blocks per multiprocessor. Many registers pay only if all rows run at the same time. Twin: `SMALL` of
 // crates/backend-cuda/src/bdia.rs.
 #define SMALL_ENTRIES(T, t) SMALL(T, t, 4, 12) SMALL(T, t, 8, 12) SMALL(T, t, 12, 12) SMALL(T, t, 16, 12) SMALL(T, t, 22, 8) SMALL(T, t, 34, 4) SMALL(T, t, 44, 4)
 FOR_EACH_TYPE(SMALL_ENTRIES)
@@ -255,7 +255,7 @@ struct WindowRows {
     typedef typename Wide<T>::Type Q;
     static const int V = Wide<T>::len;
 
-    // The values of up to FLIGHT diagonals of which `left` are left.
+    // Loads the values of up to FLIGHT diagonals; `left` remain.
     template <bool WHOLE>
     static __device__ __forceinline__ void take(const T* at, u64 stride, u32 left, T (&v)[FLIGHT][V]) {
 #pragma unroll
@@ -285,7 +285,7 @@ struct WindowRows {
         }
     }
 
-    // The sums of the thread's V rows. For a whole thread block of `rows` rows.
+    // The sums of the thread's V rows. The whole thread block of `rows` rows calls this.
     static __device__ __forceinline__ void accumulate(const T* __restrict__ values, u64 stride, const Pieces& pieces, u32 rows, u64 nrows, u32 ncols, const T* __restrict__ x, T* window, T (&acc)[V]) {
         u32 first = blockIdx.x * rows, t = threadIdx.x * V;
         // Threads without a row repeat the first one; their sums are dropped.
@@ -295,7 +295,7 @@ struct WindowRows {
             const T* at = of_row + (u64)piece.first * stride;
             u32 left = piece.width;
             T v[FLIGHT][V];
-            // Under way while the window is staged.
+            // These loads are in flight while the window is staged.
             if (left >= FLIGHT) take<true>(at, stride, left, v);
             else take<false>(at, stride, left, v);
             if (piece.at == 0) {
@@ -345,7 +345,7 @@ __device__ __forceinline__ void spmv_window(const T* values, u64 stride, const P
     }
 }
 
-// y = A x; w . y and, where tree.out[1] is given, y . y. 1024 rows a thread block.
+// y = A x; w . y and, if tree.out[1] is given, y . y. 1024 rows per thread block.
 template <class T>
 __device__ __forceinline__ void spmv_dot_window(const T* values, u64 stride, const Pieces& pieces, u64 nrows, u64 ncols, const T* x, T* y, const T* w, const Tree<T>& tree, const Monitor* gate) {
     typedef WindowRows<T> Rows;
@@ -374,11 +374,11 @@ __device__ __forceinline__ void spmv_dot_window(const T* values, u64 stride, con
 FOR_EACH_TYPE(WINDOW)
 
 #define STAGED_ROWS 64
-// Loads of 16 bytes in flight in each of 256 threads: a tile.
+// Loads of 16 bytes that each of 256 threads has in flight: a tile.
 #define STAGED_LOADS 8
 
-// Few rows: every thread of the block loads, so that a multiprocessor has a tile of values in flight whatever its few rows; the sums of 64
-// rows then go through the tile in shared memory while the next one is under way.
+// Few rows: every thread of the block loads, so that a multiprocessor has a tile of values in flight even with few rows. The sums of 64
+// rows then go through the tile in shared memory while the next one is in flight.
 template <class T>
 __device__ __forceinline__ T staged_sum(const T* __restrict__ values, u64 stride, u32 diagonals, const Pieces& pieces, u64 ncols, const T* __restrict__ x) {
     typedef typename Wide<T>::Type Q;
@@ -386,7 +386,7 @@ __device__ __forceinline__ T staged_sum(const T* __restrict__ values, u64 stride
     T* tile = (T*)shared_bytes;
     T* window = tile + K * STAGED_ROWS;
     u32 first = blockIdx.x * STAGED_ROWS, c = threadIdx.x % (STAGED_ROWS / V) * V, k0 = threadIdx.x / (STAGED_ROWS / V);
-    // Rows past the last read what follows: the next diagonal, or the elements behind the last; their sums are dropped.
+    // Rows past the last one read what follows: the next diagonal, or the elements behind the last; their sums are dropped.
     const T* from = values + first + c;
     Q q[STAGED_LOADS];
 #pragma unroll
@@ -394,7 +394,7 @@ __device__ __forceinline__ T staged_sum(const T* __restrict__ values, u64 stride
         u32 k = k0 + m * STEP;
         if (k < diagonals) q[m] = __ldg((const Q*)(from + k * stride));
     }
-    // Several windows at a time, each by a part of the threads.
+    // Several windows at a time, each by some of the threads.
     u32 teams = pieces.count < 2 ? 1 : pieces.count < 4 ? 2 : pieces.count < 8 ? 4 : 8, team = 256 / teams;
     for (u32 p = threadIdx.x / team; p < pieces.count; p += teams)
         stage(pieces.get(p), first, STAGED_ROWS, x, (u32)ncols, window, threadIdx.x % team, team);

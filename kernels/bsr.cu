@@ -1,9 +1,9 @@
 // BSR: products with a matrix of dense square blocks.
 //
 // Layout: as on the host: row_ptr and col_idx of blocks, each row-major in `values`.
-// Grid: a thread a row, 256 rows a thread block, 64 where there are few. With dot products the last thread block of each 1024 rows reads
+// Grid: one thread per row, 256 rows per thread block, 64 if few. With dot products the last thread block of each 1024 rows reads
 // their y again from the second-level cache.
-// Order: stored: the entries of a row by ascending column, zeros inside the blocks included; parts outside the matrix are skipped.
+// Order: stored: the entries of a row by ascending column, including zeros inside the blocks; parts outside the matrix are skipped.
 // Bytes: values, block columns, y once; x by sectors, mostly from the cache.
 #include "blocks.cuh"
 
@@ -27,7 +27,7 @@
 FOR_EACH_DIM(ENTRIES, float, f32)
 FOR_EACH_DIM(ENTRIES, double, f64)
 
-// Y = a A X + b Y, four columns at a time: a row's values are read once for four.
+// Y = a A X + b Y, four columns at a time: the values of a row are read once for four columns.
 #define SPMM(T, t)                                                                               \
     extern "C" __global__ void __launch_bounds__(256, 4) spmm_bsr_##t(const T* values, const u32* row_ptr, const u32* col_idx, u32 dim, u64 nrows, u64 ncols, u64 k, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) { \
         u64 row = (u64)blockIdx.x * 256 + threadIdx.x;                                           \

@@ -1,9 +1,9 @@
 // BSRX: the product with the block rows of a mask.
 //
 // Layout: as on the host: row_start and row_end per block row, the mask ascending, blocks as in BSR.
-// Grid: a thread a masked row, 256 of them a thread block; rows outside the mask have no thread and keep their y.
+// Grid: one thread per masked row, 256 per thread block; rows outside the mask have no thread and keep their y.
 // Order: stored, as BSR.
-// Bytes: the masked rows' blocks and y once, 12 bytes a masked block row; x by sectors, mostly from the cache.
+// Bytes: the masked rows' blocks and y once, 12 bytes per masked block row; x by sectors, mostly from the cache.
 #include "blocks.cuh"
 
 #define SPMV(T, t, B, stem)                                                                      \

@@ -1,10 +1,10 @@
-// Capellini: triangular solves with a thread a row.
+// Capellini: triangular solves with one thread per row.
 //
 // Layout: the rows of T or of T^T, see include/sptrsv.cuh.
-// Grid: any number of thread blocks of 256; a ticket is for 32 rows, a warp's.
+// Grid: any number of thread blocks of 256; a ticket is for 32 rows, those of one warp.
 // Order: that of the serial solve.
-// Bytes: entries, offsets, reciprocals, b, x once; a slot of 8 (f32) or 16 (f64) bytes a row written once and read once an entry at
-// least but where the column is a row of the same ticket.
+// Bytes: entries, offsets, reciprocals, b, x once; a slot of 8 (f32) or 16 (f64) bytes per row is written once and read at least
+// once per entry, except if the column is a row of the same ticket.
 #include "sptrsv.cuh"
 
 #define SOLVE(T, t)                                                                              \

@@ -1,14 +1,14 @@
 // Chains: triangular solve over slices of rows, some of which need rows of their own slice.
 //
-// Layout: as of kernels/levelset.cu, but for slices[c].z, rows with the rows of the longest chain less one in the upper half, and slices[c].w,
-// entries of rows of other chains; those of the own chain lie behind them. links[p]: bit t for an entry of the t-th row of its chain, HEAD
+// Layout: as in kernels/levelset.cu, except for slices[c].z, rows with the rows of the longest chain less one in the upper half, and slices[c].w,
+// entries of rows of other chains; those of the row's own chain lie behind them. links[p]: bit t for an entry of the t-th row of its chain, HEAD
 // for the chain's first row.
-// Grid: any number of thread blocks of 256, whose warps draw slices by ticket. Up to 16 rows have several lanes each, which look for what the row
-// needs of other slices side by side and leave it in shared memory, 512 numbers a warp; there the row's first lane sums it. Then the rows
-// of a chain hand x on by shuffles, one after the other.
-// A slice waits for slices before it alone, which are solved, or held by a warp that runs.
-// Order: stored, towards the diagonal; one fma an entry.
-// Bytes: as of kernels/levelset.cu, and 4 a row of a chain.
+// Grid: any number of thread blocks of 256, whose warps draw slices by ticket. Up to 16 rows have several lanes each, which fetch side by side
+// what the row needs of other slices, and leave it in shared memory, 512 numbers per warp. The row's first lane sums it there. Then the rows
+// of a chain pass x on by shuffles, one after the other.
+// A slice waits only for earlier slices, which are solved, or held by a warp that runs.
+// Order: stored, towards the diagonal; one fma per entry.
+// Bytes: as in kernels/levelset.cu, and 4 per row of a chain.
 #include "levelset.cuh"
 
 // The link of a row that begins a chain.
@@ -16,7 +16,7 @@
 // Rows of a slice that have several lanes each.
 #define FEW 16
 
-// Values of a row's entries of the rows of its own chain, from the row with a number on; 0 without one.
+// Values of a row's entries in the rows of its own chain, from a given row on; 0 if there is no entry.
 template <class T>
 struct Near {
     T t[HELD];
@@ -33,7 +33,7 @@ struct Near {
     }
 };
 
-// The sums of a slice of few rows, in the first lane of each: all lanes of a row bring its entries in side by side.
+// The sums of a slice of few rows, in the first lane of each row. All lanes of a row load its entries side by side.
 template <class T, class Known>
 __device__ __forceinline__ T subtract_shared(const Slices<T>& m, const Known& known, const uint4& slice, u32 lane, T* stage, T s) {
     u32 rows = m.rows(slice), log = rows > 1 ? WARP - __clz(rows - 1) : 0, side = WARP >> log;
@@ -76,8 +76,8 @@ __device__ __forceinline__ T subtract_shared(const Slices<T>& m, const Known& kn
     return s;
 }
 
-// What rows need of their own chain: one row after the other is known, and told to the rest. A whole warp; `near` and `then` hold the
-// first values.
+// What rows need of their own chain: the rows become known one after the other and are passed to the rest. A whole warp calls this; `near`
+// and `then` hold the first values.
 template <bool UNIT, class T>
 __device__ __forceinline__ T subtract_near(const Slices<T>& m, const uint4& slice, u32 lane, bool head, u32 link, Near<T> near, Near<T> then, T inv, T s) {
     u32 first = WARP - 1 - __clz(__ballot_sync(ALL, head) & ((2u << lane) - 1));
@@ -97,13 +97,13 @@ __device__ __forceinline__ T subtract_near(const Slices<T>& m, const uint4& slic
     return s;
 }
 
-// One slice. A whole warp.
+// Solves one slice. A whole warp calls this.
 template <class T>
 __device__ __forceinline__ void solve_chains(const Slices<T>& m, const u32* links, const Known<T, false>& known, const uint4& slice, u32 lane, T* stage, const T* b, T* x) {
     u32 p = slice.y + lane;
     bool mine = lane < m.rows(slice), chained = m.links(slice);
     u32 row = m.row(slice, lane);
-    // Read early: it waits for nothing.
+    // Read early, because it depends on nothing.
     T s = mine ? b[row] : T(0);
     T inv = m.inv && mine ? __ldg(m.inv + p) : T(0);
     u32 link = chained && mine ? __ldg(links + p) : HEAD;

@@ -3,12 +3,12 @@
 //
 // Layout: matrices as CSR stores them. A node is `unknowns` consecutive rows (1 to 6). A graph has row pointers, the neighbours of each node in ascending
 // order, and the weight of each coupling. Vectors of the near-null space follow one another, column by column.
-// Grid: COARSEN_THREADS per thread block; 8 lanes per node (or row) where a kernel says so, otherwise a thread per node, row or aggregate.
+// Grid: COARSEN_THREADS per thread block; 8 lanes per node (or row) where a kernel says so, otherwise one thread per node, row or aggregate.
 // Order: stored: every sum goes over a row (the rows of an aggregate) in ascending order, by one thread. Minima, maxima and the choice of an aggregate
-// depend on no order.
+// do not depend on the order.
 // Bytes: couplings: entries three times, 4 + |T| bytes per strong one written. A round of roots: neighbours twice, 8 bytes per node and neighbour.
 // T and F: entries twice, each written once. Spectrum: entries twice.
-// Reference: crates/formats/src/amg, whose bits these are.
+// Reference: crates/formats/src/amg; the bits are the same.
 #include "spandrel.cuh"
 
 #define COARSEN_THREADS 256
@@ -28,7 +28,7 @@ __device__ __forceinline__ T larger(T a, T b) { return a < b ? b : a; }
 
 __device__ __forceinline__ u64 thread() { return (u64)blockIdx.x * COARSEN_THREADS + threadIdx.x; }
 
-// Of the 8 lanes that share a node.
+// The largest value of the 8 lanes that share a node.
 template <class T>
 __device__ __forceinline__ T largest_of_lanes(T v) {
 #pragma unroll
@@ -38,7 +38,7 @@ __device__ __forceinline__ T largest_of_lanes(T v) {
 
 // ---- Strong couplings ----
 
-// One over the largest weight of each node: over all entries beside its own block, as the largest of a block is one of them. 8 lanes per node.
+// One over the largest weight of each node, over all entries outside its own block: the largest of a block is one of them. 8 lanes per node.
 template <class T>
 __device__ __forceinline__ void find_shares(const u32* ptr, const u32* cols, const T* values, u32 nodes, u32 unknowns, T* shares) {
     u64 node = thread() / LANES;
@@ -53,7 +53,7 @@ __device__ __forceinline__ void find_shares(const u32* ptr, const u32* cols, con
     if (node < nodes && lane == 0) shares[node] = T(1) / most;
 }
 
-// The rows of a node, gone through side by side.
+// The rows of a node, walked side by side.
 template <class T>
 struct Couplings {
     u32 at[MOST_UNKNOWNS], end[MOST_UNKNOWNS];
@@ -69,7 +69,7 @@ struct Couplings {
         }
     }
 
-    // The next other node, ascending, with the largest magnitude between the two; UNASSIGNED behind the last.
+    // The next other node, in ascending order, with the largest magnitude between the two; UNASSIGNED after the last.
     __device__ __forceinline__ u32 next(T& weight) {
         for (;;) {
             u32 other = UNASSIGNED;
@@ -119,7 +119,7 @@ __device__ __forceinline__ void couple_rows(const u32* ptr, const u32* cols, con
     if (!FILL && node < nodes && lane == 0) rows[node] = count;
 }
 
-// The same for several unknowns. A thread per node.
+// The same for several unknowns. One thread per node.
 template <class T, bool FILL>
 __device__ __forceinline__ void couple_nodes(const u32* ptr, const u32* cols, const T* values, u32 nodes, u32 unknowns, const T* shares, T squared, u32* rows, u32* neighbours, T* weights) {
     u64 node = thread();
@@ -140,7 +140,7 @@ __device__ __forceinline__ void couple_nodes(const u32* ptr, const u32* cols, co
 
 // ---- Roots ----
 
-// The finalizer of splitmix64 above, the number below: no other node has it in this round.
+// The finalizer of splitmix64 in the upper bits, the node's number in the lower: no two nodes have the same priority in a round.
 __device__ __forceinline__ u64 priority(u32 node, u64 round) {
     u64 z = (((u64)node << 16) ^ round) + 0x9e3779b97f4a7c15ull;
     z = (z ^ (z >> 30)) * 0xbf58476d1ce4e5b9ull;
@@ -158,7 +158,7 @@ __device__ __forceinline__ void draw(const u32* graph, u32 nodes, u64* state, u6
     near[node] = drawn;
 }
 
-// The smallest state within one step. What is next to a root stays so, and where all is decided nothing changes any more.
+// The smallest state within one step. A node next to a root stays so, and once all nodes are decided nothing changes.
 __device__ __forceinline__ void look_around(const u32* graph, const u32* neighbours, u32 nodes, const u64* state, u64* near) {
     u64 node = thread();
     if (node >= nodes || near[node] == ROOT || near[node] == OUT) return;
@@ -167,7 +167,7 @@ __device__ __forceinline__ void look_around(const u32* graph, const u32* neighbo
     near[node] = least;
 }
 
-// The smallest state within two steps decides about a node, or it draws again, and `left` says so.
+// The smallest state within two steps decides about a node. If it is undecided, it draws again, and `left` says so.
 __device__ __forceinline__ void decide(const u32* graph, const u32* neighbours, u32 nodes, u32 round, u64* state, const u64* near, u32* left) {
     u64 node = thread();
     bool undecided = false;
@@ -183,19 +183,19 @@ __device__ __forceinline__ void decide(const u32* graph, const u32* neighbours, 
     if (__syncthreads_or(undecided) && threadIdx.x == 0) *left = 1;
 }
 
-// 1 for each root.
+// Writes 1 for each root.
 __device__ __forceinline__ void count_roots(const u64* state, u32 nodes, u32* numbers) {
     u64 node = thread();
     if (node < nodes) numbers[node] = state[node] == ROOT;
 }
 
-// Each root to the aggregate of its number.
+// Assigns each root to the aggregate of its number.
 __device__ __forceinline__ void number_roots(const u64* state, u32 nodes, const u32* numbers, u32* assigned) {
     u64 node = thread();
     if (node < nodes) assigned[node] = state[node] == ROOT ? numbers[node] : UNASSIGNED;
 }
 
-// A node without an aggregate joins that of the neighbour with the largest weight, of the lowest number among equals.
+// A node without an aggregate joins that of the neighbour with the largest weight; among equal weights, the lowest number wins.
 template <class T>
 __device__ __forceinline__ void join(const u32* graph, const u32* neighbours, const T* weights, u32 nodes, const u32* from, u32* to) {
     u64 node = thread();
@@ -223,7 +223,7 @@ __device__ __forceinline__ void count_tentative(const u32* assigned, u32 n, u32 
     if (row < n) rows[row] = assigned[row / unknowns] != UNASSIGNED ? vectors : 0;
 }
 
-// The vectors, cut into aggregates.
+// The vectors, cut into the parts of the aggregates.
 template <class T>
 __device__ __forceinline__ void fill_tentative(const u32* assigned, u32 n, u32 unknowns, u32 vectors, const T* near_null, const u32* rows, u32* cols, T* values) {
     u64 row = thread();
@@ -237,9 +237,9 @@ __device__ __forceinline__ void fill_tentative(const u32* assigned, u32 n, u32 u
     }
 }
 
-// Orthonormalises the columns of each aggregate by modified Gram-Schmidt, twice, in the order of the rows. `ptr` and `positions` say which entries of
-// T are in the aggregate's first column; the others follow each. The factors are the coarse vectors. A dependent column becomes zero and is
-// `dropped`. A thread per aggregate.
+// Orthonormalises the columns of each aggregate by modified Gram-Schmidt, twice, in the order of the rows. `ptr` and `positions` give the entries of
+// T in the aggregate's first column; those of the other columns follow each of them. The factors are the coarse vectors. A dependent column becomes
+// zero and is `dropped`. One thread per aggregate.
 template <class T>
 __device__ __forceinline__ void orthonormalise(const u32* ptr, const u32* positions, u32 aggregates, u32 vectors, T* values, T* coarse, T* dropped, double roundoff) {
     u64 aggregate = thread();
@@ -269,7 +269,7 @@ __device__ __forceinline__ void orthonormalise(const u32* ptr, const u32* positi
             }
         }
         T left = sqrt_rn(dot(c, c));
-        // What rounding leaves of a dependent column: each subtraction errs by a roundoff of the column per row.
+        // What rounding leaves of a dependent column: each subtraction errs by one roundoff of the column per row.
         T noise = T(4.0 * (double)((u64)vectors * (end - begin + 2)) * roundoff) * given;
         bool kept = left > noise;
         if (kept) factors[c] = left;
@@ -315,7 +315,7 @@ __device__ __forceinline__ void fill_filter(const u32* ptr, const u32* cols, con
     if (row >= n) return;
     u32 node = (u32)row / unknowns, mine = (u32)row % unknowns;
     if (assigned[node] == UNASSIGNED) return;
-    // What is added to each unknown of the node.
+    // What is added for each unknown of the node.
     T inner[MOST_UNKNOWNS], beside = T(0), diagonal = T(0);
 #pragma unroll
     for (int k = 0; k < MOST_UNKNOWNS; k++) inner[k] = T(0);
@@ -359,7 +359,7 @@ __device__ __forceinline__ void fill_filter(const u32* ptr, const u32* cols, con
 
 // ---- Scaling ----
 
-// The diagonal and one over it; `unfit` becomes the first row with an entry that is not finite or without a positive diagonal entry that has a finite
+// The diagonal and one over it. `unfit` becomes the first row that has an entry that is not finite, or no positive diagonal entry with a finite
 // inverse. 8 lanes per row.
 template <class T>
 __device__ __forceinline__ void find_diagonal(const u32* ptr, const u32* cols, const T* values, u32 n, T* diagonal, T* inverse, u32* unfit) {
@@ -386,7 +386,7 @@ __device__ __forceinline__ void find_diagonal(const u32* ptr, const u32* cols, c
     if (bads || !(d > T(0)) || !finite((double)over)) atomicMin(unfit, (u32)row);
 }
 
-// next <- |D^-1 A| w, w = 1 where it is null; `most` becomes the largest next_i / w_i. A thread per row.
+// next <- |D^-1 A| w, with w = 1 if it is null; `most` becomes the largest next_i / w_i. One thread per row.
 template <class T>
 __device__ __forceinline__ void bound_spectrum(const u32* ptr, const u32* cols, const T* values, u32 n, const T* inverse, const double* w, double* next, u64* most) {
     __shared__ u64 all;
@@ -403,7 +403,7 @@ __device__ __forceinline__ void bound_spectrum(const u32* ptr, const u32* cols, 
         sum = sum * (double)inverse[row];
         next[row] = sum;
         double quotient = sum / (w ? w[row] : 1.0);
-        // Quotients are not negative, so their bits are ordered as they are. NaN counts for nothing.
+        // Quotients are not negative, so their bits are ordered as they are. NaN is ignored.
         if (quotient > 0.0) ratio = (u64)__double_as_longlong(quotient);
     }
 #pragma unroll
@@ -440,7 +440,7 @@ __device__ __forceinline__ void add_diagonal(const u32* ptr, const u32* cols, u3
     if (low < end && __ldg(cols + low) == row) values[low] = values[low] + d[row];
 }
 
-// What has no type of its own has one in its name, as all kernels do.
+// These kernels do not depend on a type, but their names have one, as those of all kernels do.
 #define ENTRY extern "C" __global__ void __launch_bounds__(COARSEN_THREADS, 4)
 #define ENTRIES(T, t)                                                                            \
     ENTRY share_coarsen_##t(const u32* ptr, const u32* cols, const T* values, u32 nodes, u32 unknowns, T* shares) { find_shares<T>(ptr, cols, values, nodes, unknowns, shares); } \

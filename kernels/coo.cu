@@ -1,10 +1,10 @@
 // COO: products with a matrix in coordinates.
 //
-// Layout: rows, cols, values of the entries, sorted by row, as on the host, padded to a multiple of four entries with zeros, so that 16
+// Layout: rows, cols, values of the entries, sorted by row, as on the host, padded with zeros to a multiple of four entries, so that 16
 // bytes are read at a time. The parallel product cuts them into pieces of whole rows, pieces[i].x to .y, see include/pieces.cuh.
-// Grid: spmv: see include/pieces.cuh. spmv_serial: one thread. spmv_stored, rows_from_csr: 32 rows a warp, 8 warps a thread block.
+// Grid: spmv: see include/pieces.cuh. spmv_serial: one thread. spmv_stored, rows_from_csr: 32 rows per warp, 8 warps per thread block.
 // Order: spmv: as include/pieces.cuh says. serial, stored: stored.
-// Bytes: entries 8 + |T|, of long rows 4 + |T|, x, y, 8 a piece, once. stored: 4 + |T|, row_ptr, x, y once.
+// Bytes: entries 8 + |T|, those of long rows 4 + |T|, x, y, 8 per piece, once. stored: 4 + |T|, row_ptr, x, y once.
 #include "pieces.cuh"
 
 // Rows by number. PADDING is the row of the positions behind the last entry of a piece.
@@ -19,7 +19,7 @@ struct NumberedEntries {
 
     __device__ __forceinline__ void walk(const uint2& piece, T a, const T* x, T b, T* y) const {
         u32 begin = piece.x, end = piece.y, lane = threadIdx.x % WARP, open_row = PADDING;
-        T carry = T(0);  // of the open row, from the steps before
+        T carry = T(0);  // of the open row, from earlier steps
         auto close = [&](u32 row, T sum) {
             if (row != PADDING) finish_row(a, sum, b, y + row);
         };
@@ -31,12 +31,12 @@ struct NumberedEntries {
 #pragma unroll
             for (int k = 0; k < EACH; k++)
                 if (at + k >= end) r.of[k] = PADDING;
-            // What lies before the piece adds 0 to its first row.
+            // Positions before the piece add 0 to its first row.
 #pragma unroll
             for (int k = EACH - 2; k >= 0; k--)
                 if (at + k < begin) r.of[k] = r.of[k + 1];
             if (base <= begin) open_row = __shfl_sync(ALL, r.of[0], 0);
-            // The lane's own: its first row may have begun before it, its last may go on behind it.
+            // The lane's own entries: their first row may have begun before it, their last row may continue after it.
             T first = T(0), acc = fma_rn(v.of[0], of_x.of[0], T(0));
             bool whole = true;
 #pragma unroll
@@ -62,7 +62,7 @@ struct NumberedEntries {
     }
 };
 
-// One thread, entry by entry: what the parallel product is held against.
+// One thread, entry by entry: the reference for the parallel product.
 template <class T>
 __device__ __forceinline__ void spmv_serial(const u32* rows, const u32* cols, const T* values, u32 nnz, u64 nrows, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) {
     if (!open(gate)) return;
@@ -78,7 +78,7 @@ __device__ __forceinline__ void spmv_serial(const u32* rows, const u32* cols, co
 // Entries that a warp stages at a time.
 #define STAGE 256
 
-// Rows in stored order: a warp brings in the entries of its 32 rows side by side, then every lane goes through its own row's.
+// Rows in stored order: a warp loads the entries of its 32 rows side by side, then every lane walks through its own row.
 template <class T>
 __device__ __forceinline__ void spmv_stored(const u32* __restrict__ row_ptr, const u32* __restrict__ cols, const T* __restrict__ values, u64 nrows, Coeff<T> ca, const T* __restrict__ x, Coeff<T> cb, T* y, const Monitor* gate) {
     __shared__ T staged_values[8][STAGE], staged_x[8][STAGE];
@@ -102,7 +102,7 @@ __device__ __forceinline__ void spmv_stored(const u32* __restrict__ row_ptr, con
             value[i] = j[i] != PADDING ? stream(values + base + i * WARP + lane) : T(0);
             at_j[i] = j[i] != PADDING ? __ldg(x + j[i]) : T(0);
         }
-        __syncwarp();  // the lanes are done with what was staged before
+        __syncwarp();  // the lanes have read what was staged before
 #pragma unroll
         for (int i = 0; i < STAGE / WARP; i++) {
             v[i * WARP + lane] = value[i];
@@ -130,7 +130,7 @@ __device__ __forceinline__ void spmv_stored(const u32* __restrict__ row_ptr, con
     }
 FOR_EACH_TYPE(ENTRIES)
 
-// The row of each entry: a lane has the end of a row, and lanes look up among these ends which row an entry lies in.
+// The row of each entry: a lane holds the end of a row, and lanes search these ends for the row of an entry.
 __device__ __forceinline__ void rows_from_csr(const u32* row_ptr, u32 nrows, u32* rows) {
     u32 lane = threadIdx.x % WARP, group = (blockIdx.x * blockDim.x + threadIdx.x) / WARP, first = group * WARP;
     if (first >= nrows) return;  // the whole warp

@@ -1,15 +1,15 @@
-// CSR: products by rows held in shared memory, by a thread or some lanes a row, and by equal shares of rows and entries.
+// CSR: products by rows staged in shared memory, by one thread or several lanes per row, and by equal shares of rows and entries.
 // CSC uses these kernels too, with its rows or its columns as the rows.
 //
-// Layout: row_ptr, col_idx and values as on the host. Columns and values are read 16 bytes at a time and lie at multiples of that; the last
-// entries, if they are not four, by themselves, so that nothing past them is read: the arrays may be somebody else's.
-// Grid: staged, a warp and a thread block 32 rows, with a dot product 1024 rows a thread block of any number of warps.
-// Scalar, 1024 rows a thread block of 256. Vector, 256 threads of 2 to 32 lanes a row. Binned, 256 threads of 1 to 256 lanes a row,
-// the same number in a thread block, or a thread block a piece of a longer row. Long, 256 threads of 8 to 32 lanes a row. Balanced, see
+// Layout: row_ptr, col_idx and values as on the host. Columns and values are read 16 bytes at a time and start at multiples of that. The last
+// entries, if fewer than four, are read one by one, so that nothing past them is read: the arrays may belong to someone else.
+// Grid: staged, one warp with 32 rows per thread block; with a dot product, 1024 rows per thread block of any number of warps.
+// Scalar, 1024 rows per thread block of 256. Vector, 256 threads with 2 to 32 lanes per row. Binned, 256 threads with 1 to 256 lanes per row,
+// the same number in a thread block, or a thread block per piece of a longer row. Long, 256 threads with 8 to 32 lanes per row. Balanced, see
 // include/pieces.cuh.
 // Order: stored for staged and scalar; vector, long and binned by fma in each lane and a halving tree; balanced as include/pieces.cuh says.
-// Bytes: col_idx, values, row_ptr and y once; x from the caches after its first use. Balanced: a bit an entry and
-// 16 a piece in the place of row_ptr. Binned: 16 a row.
+// Bytes: col_idx, values, row_ptr and y once; x from the caches after its first use. Balanced: a bit per entry and
+// 16 bytes per piece instead of row_ptr. Binned: 16 bytes per row.
 // Persistent (cg_csr, bicgstab_csr): rows as scalar and vector sum them; see include/persistent.cuh.
 // check_rows, check_columns: see include/checked.cuh.
 // Variants: sm_90
@@ -17,18 +17,18 @@
 #include "marked.cuh"
 #include "persistent.cuh"
 
-// Entries whose x a lane asks for before it adds the first: a row of 33 then waits for the cache three times, with 8 it would five times.
-// `spandrel-bench spmv --formats csr` times what another number does.
+// Entries whose x a lane requests before it adds the first: a row of 33 then waits for the cache three times, with 8 it would wait five times.
+// `spandrel-bench spmv --formats csr` shows the times of other numbers.
 #define AHEAD 14
 // The same for lanes that share a row.
 #define AHEAD_OF_LANES 8
-// The same for rows of no more than that: fewer registers, more warps.
+// The same if rows are no longer than this: fewer registers, more warps.
 #define AHEAD_OF_SHORT 8
-// Rows of a warp.
+// Rows per warp.
 #define GROUP WARP
 
-// Where entry e lies in shared memory. Rows of 8, 16, 24, ... entries would all begin on a few banks: swizzled, 16 bytes at a
-// time change places inside 128, differently from one 128 to the next. Rows of other lengths meet less often as they are.
+// Where entry e lies in shared memory. Rows of 8, 16, 24, ... entries would all begin on a few banks. Swizzling permutes groups of 16
+// bytes inside 128 bytes, each time in another way. Rows of other lengths have fewer bank conflicts without it.
 template <bool SWIZZLED, class E>
 __device__ __forceinline__ u32 place(u32 e) {
     if (!SWIZZLED) return e;
@@ -38,7 +38,7 @@ __device__ __forceinline__ u32 place(u32 e) {
 }
 
 #if __CUDA_ARCH__ >= 800
-// Past the first-level cache, which is for x, and first to leave the second.
+// Bypasses the first-level cache, which is for x, and is evicted first from the second.
 template <class E, bool SWIZZLED>
 __device__ __forceinline__ void bring(E* to, const E* from, u32 units, u32 lane) {
     constexpr u32 PER = 16 / sizeof(E);
@@ -73,7 +73,7 @@ __device__ __forceinline__ void arrived() { __syncwarp(); }
 
 extern __shared__ __align__(16) unsigned char dynamic_shared[];
 
-// A warp's room for `capacity` entries (a multiple of 4; swizzled, of 32), and where they come from.
+// A warp's room for `capacity` entries (a multiple of 4; of 32 if swizzled), and the arrays that they come from.
 template <class T, bool SWIZZLED>
 struct Stage {
     const u32* col_idx;
@@ -89,10 +89,10 @@ struct Stage {
         shared_cols = (u32*)(own + capacity * sizeof(T));
     }
 
-    // Entries first .. first + count; `first` is a multiple of four. A whole warp, before and after which it is in step.
+    // Loads entries first .. first + count; `first` is a multiple of four. A whole warp calls this, in step before and after.
     __device__ __forceinline__ void fetch(u32 first, u32 count, u32 lane) const {
         u32 quads = (count + 3) / 4;
-        if (first + 4 * quads > nnz) {  // the last group alone
+        if (first + 4 * quads > nnz) {  // only the last group
             quads = count / 4;
             u32 at = 4 * quads + lane;
             if (at < count) {
@@ -105,8 +105,8 @@ struct Stage {
         arrived();
     }
 
-    // DEPTH staged entries from k on, those before `to` alone: past it, the last is loaded again and not added, so that no
-    // branch parts the loads. Of `columns` among N columns of X that lie `stride` apart, likewise.
+    // DEPTH staged entries from k on, only those before `to`. Past `to` the last entry is loaded again and not added, so that no branch
+    // separates the loads. The same holds for `columns` of the N columns of X, which lie `stride` apart.
     template <int N, int DEPTH, bool PART>
     __device__ __forceinline__ void step(u32 k, u32 to, const T* x, u64 stride, u32 columns, T (&acc)[N]) const {
         u32 col[DEPTH];
@@ -138,7 +138,7 @@ struct Stage {
         else if (k < to) step<N, DEPTH / 2, true>(k, to, x, stride, columns, acc);
     }
 
-    // The lane's row of a group: entries begin .. end. Whole warp.
+    // The lane's row of a group: entries begin .. end. A whole warp calls this.
     template <int DEPTH>
     __device__ __forceinline__ T row(u32 begin, u32 end, const T* x, u32 lane) const {
         T acc[1] = {T(0)};
@@ -146,9 +146,9 @@ struct Stage {
         for (; p < last; p += capacity) {
             u32 count = min(capacity, last - p);
             fetch(p, count, lane);
-            u32 from = max(begin, p), to = max(min(end, p + count), p);  // of the row, here
+            u32 from = max(begin, p), to = max(min(end, p + count), p);  // the part of the row that is staged
             walk<1, DEPTH>(from - p, to - p, x, 0, 1, acc);
-            __syncwarp();  // all have read before the next overwrites
+            __syncwarp();  // all have read before the next entries overwrite
         }
         return acc[0];
     }
@@ -157,8 +157,8 @@ struct Stage {
 // Where row `row` begins; rows past the last are empty.
 __device__ __forceinline__ u32 begin_of(const u32* row_ptr, u32 row, u32 nrows) { return row_ptr[min(row, nrows)]; }
 
-// What the warps that come `ahead` groups later wait for first is asked into the second-level cache: their row pointers, 128 bytes each, which
-// else come from memory one after the other with their entries.
+// Prefetches into the second-level cache what the warps `ahead` groups later wait for first: their row pointers, 128 bytes each. Otherwise
+// these come from memory one after the other with their entries.
 __device__ __forceinline__ void ask_pointers(const u32* row_ptr, u32 first, u32 ahead, u32 nrows, u32 lane) {
     u64 row = (u64)first + (u64)ahead * GROUP + lane * 8;
     if (lane < GROUP / 8 && row <= nrows) asm volatile("prefetch.global.L2 [%0];" ::"l"(row_ptr + row));
@@ -178,7 +178,7 @@ __device__ __forceinline__ void spmv_staged(const u32* row_ptr, const u32* col_i
     if (row < nrows) finish_row(a, acc, b, y + row);
 }
 
-// Dynamic shared memory: the block's 1024 y, its w, then a room a warp.
+// Dynamic shared memory: the block's 1024 y, its w, then a room per warp.
 template <class T, bool SWIZZLED, int DEPTH>
 __device__ __forceinline__ void spmv_dot_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 nnz, u32 capacity, const T* x, T* y, const T* w, const Tree<T>& tree, const Monitor* gate) {
     if (!open(gate)) return;
@@ -191,7 +191,7 @@ __device__ __forceinline__ void spmv_dot_staged(const u32* row_ptr, const u32* c
     u32 begin = begin_of(row_ptr, row, nrows), end = begin_of(row_ptr, row + 1, nrows);
 #pragma unroll 1
     for (u32 at = warp * GROUP + lane; at < BLOCK; at += warps * GROUP) {
-        // w and the next group's pointers travel while this one is summed. Pointers past the block's rows are read and not used.
+        // w and the next group's pointers are in flight while this group is summed. Pointers past the block's rows are read and not used.
         row = first + at;
         u32 next = row + warps * GROUP;
         u32 next_begin = begin_of(row_ptr, next, nrows), next_end = begin_of(row_ptr, next + 1, nrows);
@@ -219,7 +219,7 @@ __device__ __forceinline__ void spmv_dot_staged(const u32* row_ptr, const u32* c
 #define STAGED_ENTRIES(T, t) STAGED(T, t, , false, AHEAD, (32)) STAGED(T, t, swizzled_, true, AHEAD, (32)) STAGED(T, t, short_, false, AHEAD_OF_SHORT, (32, 17))
 FOR_EACH_TYPE(STAGED_ENTRIES)
 
-// Y = a A X + b Y, four columns at a time in the order of the staged product; a group that fits its room is brought once.
+// Y = a A X + b Y, four columns at a time in the order of the staged product; a group that fits its room is loaded once.
 template <class T>
 __device__ __forceinline__ void spmm_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u64 ncols, u32 nnz, u32 capacity, u64 k, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) {
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
@@ -237,7 +237,7 @@ __device__ __forceinline__ void spmm_staged(const u32* row_ptr, const u32* col_i
         for (u32 p = group; p < last; p += capacity) {
             u32 count = min(capacity, last - p);
             if (c == 0 || !whole) stage.fetch(p, count, lane);
-            u32 from = max(begin, p), to = max(min(end, p + count), p);  // of the row, here
+            u32 from = max(begin, p), to = max(min(end, p + count), p);  // the part of the row that is staged
             stage.template walk<4, 4>(from - p, to - p, x + c * ncols, ncols, columns, acc);
             __syncwarp();
         }
@@ -253,7 +253,7 @@ __device__ __forceinline__ void spmm_staged(const u32* row_ptr, const u32* col_i
     }
 FOR_EACH_TYPE(SPMM)
 
-// A thread a row, the rows of a thread in step.
+// One thread per row; the rows of a thread advance in step.
 template <class T>
 struct CsrRows {
     const u32* row_ptr;
@@ -303,8 +303,8 @@ struct CsrRows {
     }
 FOR_EACH_TYPE(SCALAR)
 
-// The entries from, from + step, ... before `end`, AHEAD asked for at once where there are so many: a test a load, which a short product is
-// done sooner with than with `add_share` of include/pieces.cuh, and a matrix of millions of entries later.
+// The entries from, from + step, ... before `end`, AHEAD requested at once if there are so many, with a test per load. A short product
+// ends sooner with this than with `add_share` of include/pieces.cuh, and a matrix of millions of entries ends later.
 template <class T, int AHEAD_OF_LANE>
 __device__ __forceinline__ T add_few(u32 from, u32 end, u32 step, const u32* cols, const T* values, const T* x) {
     T acc = T(0);
@@ -328,7 +328,7 @@ __device__ __forceinline__ T add_few(u32 from, u32 end, u32 step, const u32* col
     return acc;
 }
 
-// Some lanes a row, DEPTH entries of each asked for at once. CLAMPED: for matrices of millions of entries, see `add_few`.
+// Several lanes per row, DEPTH entries of each requested at once. CLAMPED: for matrices of millions of entries, see `add_few`.
 template <class T, int LANES, int DEPTH, bool CLAMPED>
 __device__ __forceinline__ void spmv_vector(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, T* y, const Monitor* gate) {
     u64 row = ((u64)blockIdx.x * 256 + threadIdx.x) / LANES;
@@ -338,7 +338,7 @@ __device__ __forceinline__ void spmv_vector(const u32* row_ptr, const u32* col_i
         end = row_ptr[row + 1];
     }
     if (!open(gate)) return;
-    // A short product does not wait for its coefficients behind the sum; to a long one their registers are worth more.
+    // A short product loads its coefficients first, not after the sum; a long one needs their registers more.
     T a = CLAMPED ? T(0) : ca.value(), b = CLAMPED ? T(0) : cb.value();
     T acc = CLAMPED ? add_share<T, DEPTH>(begin + lane, end, LANES, col_idx, values, x) : add_few<T, DEPTH>(begin + lane, end, LANES, col_idx, values, x);
 #pragma unroll
@@ -355,18 +355,18 @@ __device__ __forceinline__ void spmv_vector(const u32* row_ptr, const u32* col_i
 #define VECTOR_ENTRIES(T, t) FEW(T, t, 2) FEW(T, t, 4) FEW(T, t, 8) FEW(T, t, 16) FEW(T, t, 32) LONG(T, t, 8, 8) LONG(T, t, 16, 4) LONG(T, t, 32, 4)
 FOR_EACH_TYPE(VECTOR_ENTRIES)
 
-// Rows by length: every class of rows has its number of lanes a row, and its own thread blocks. Rows of a class of twice a thread block's
-// lanes come in pieces, a thread block each; the last to end adds the pieces up, in their order.
+// Rows by length: every class of rows has its number of lanes per row and its own thread blocks. Rows of the class SPLIT, twice a thread
+// block's lanes, come in pieces, one thread block each; the last one to end adds the pieces in their order.
 #define CLASSES 10
 #define SPLIT 512
 struct Classes {
-    u32 block[CLASSES + 1];  // the first thread block of each; those past the last begin where the grid ends
-    u32 row[CLASSES + 1];    // the first place of each
+    u32 block[CLASSES + 1];  // the first thread block of each class; classes past the last begin where the grid ends
+    u32 row[CLASSES + 1];    // the first place of each class
     u32 lanes[CLASSES];      // a power of two up to 256, or SPLIT
 };
 
-// Where the row of a place lies: with TABLE at places[place], row, begin and end side by side, so that a short product waits for one load
-// less; else perm[place] and its row pointers. CLAMPED: for matrices of millions of entries, see `add_few`.
+// Where the row of a place is: with TABLE at places[place], row, begin and end side by side, so that a short product waits for one load
+// less; otherwise perm[place] and its row pointers. CLAMPED: for matrices of millions of entries, see `add_few`.
 template <class T, bool SPLITS, bool TABLE, bool CLAMPED>
 __device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const uint4* places, const Classes& classes, const Part* parts, T* pieces, u32* tickets, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, T* y, const Monitor* gate) {
     __shared__ T warp_sum[256 / WARP];
@@ -376,7 +376,7 @@ __device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_i
         while (c + 1 < CLASSES && blockIdx.x >= classes.block[c + 1]) c++;
         lanes = classes.lanes[c], first_block = classes.block[c], first = classes.row[c], past = classes.row[c + 1];
     } else {
-        // Every comparison at once.
+        // All comparisons at once.
 #pragma unroll
         for (int c = 1; c < CLASSES; c++)
             if (blockIdx.x >= classes.block[c])
@@ -439,7 +439,7 @@ FOR_EACH_TYPE(BINNED)
     }
 FOR_EACH_TYPE(BALANCED)
 
-// Structure has no type of its own; the names have one as all kernels do.
+// The structure does not depend on a type, but the names have one, as those of all kernels do.
 #define CHECK(T, t)                                                                              \
     extern "C" __global__ void __launch_bounds__(CHECK_THREADS) check_rows_csr_##t(const u32* row_ptr, u32 nrows, u64* words) { \
         check_rows(row_ptr, nrows, words);                                                       \

@@ -1,12 +1,12 @@
 // Dense: products with a column-major matrix.
 //
 // Layout: values[i + nrows*j] = A[i, j], as on the host.
-// Grid: a thread a row, 256 a thread block; `staged`, for few rows: 32 rows a thread block of 256, which all load and of which 32 sum.
+// Grid: one thread per row, 256 per thread block; `staged`, for few rows: 32 rows per thread block of 256: all load, 32 sum.
 // Order: stored, ascending columns.
-// Bytes: values, y once, x once a thread block, from the cache.
+// Bytes: values, y once, x once per thread block, from the cache.
 #include "spandrel.cuh"
 
-// The sum of one row. Sixteen columns in flight.
+// The sum of one row, with sixteen columns in flight.
 template <class T>
 __device__ __forceinline__ T row_sum(const T* __restrict__ values, u64 row, u64 nrows, u64 ncols, const T* __restrict__ x) {
     const T* at = values + row;
@@ -39,18 +39,18 @@ __device__ __forceinline__ T row_sum(const T* __restrict__ values, u64 row, u64 
     }
 FOR_EACH_TYPE(SPMV)
 
-// Columns of a tile, and those that a warp loads of it.
+// Columns of a tile, and those of it that one warp loads.
 #define TILE 128
 #define LOADS (TILE / 8)
 
-// Few rows: eight warps have a tile of 128 columns in flight, and one sums the rows of the tile before from shared memory.
+// Few rows: eight warps have a tile of 128 columns in flight, and one warp sums the rows of the previous tile from shared memory.
 template <class T>
 __device__ __forceinline__ void spmv_staged(const T* __restrict__ values, u64 nrows, u64 ncols, Coeff<T> ca, const T* __restrict__ x, Coeff<T> cb, T* y, const Monitor* gate) {
     __shared__ T tile[TILE * WARP], of_tile[TILE];
     if (!open(gate) || nrows == 0) return;
     u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
     u64 row = (u64)blockIdx.x * WARP + lane;
-    // Rows past the last repeat it; their sums are dropped.
+    // Rows past the last one repeat it; their sums are dropped.
     const T* from = values + (row < nrows ? row : nrows - 1);
     T v[LOADS], next_x = T(0), acc = T(0);
 #pragma unroll

@@ -1,16 +1,16 @@
 // DIA: products with a matrix by diagonals.
 //
 // Layout: values[i + nrows*k] = A[i, i + offsets[k]], as on the host. Symmetric: only the diagonals with offset >= 0 are
-// stored, ascending; the entry of offset -d in row i is the one of +d in row i - d. Narrow: values of f64 that f32 holds, in f32 (in_f32; for the type f64 alone).
-// Grid: 1024 rows a thread block of 512, two rows a thread; several columns: 256 rows a thread block. spmv_dot_few: 1024 rows after another a
-// thread block of 256, four rows a thread.
+// stored, ascending; the entry of offset -d in row i is the one of +d in row i - d. Narrow: values of f64 that f32 represents exactly, in f32 (in_f32; only for f64).
+// Grid: 1024 rows per thread block of 512, two rows per thread; several columns: 256 rows per thread block. spmv_dot_few: blocks of 1024 rows in
+// turn per thread block of 256, four rows per thread.
 // Order: stored, ascending offsets; positions outside the matrix are skipped.
 // Bytes: values inside the matrix, x, y once. Symmetric: the stored half once, its second use from the cache.
-// The loads of several diagonals are in flight before the first product: without that the symmetric form, which asks the second-level
-// cache for twice what it asks of memory, reaches three quarters of its speed.
-// From CSR (mark_diagonals, fill_from_csr, compare_mirror): any number of thread blocks of 128, 32 rows a warp at a time, see
-// include/walk.cuh. fill and compare read the entries once, mark their columns; fill also makes bDIA's diagonals, begun every `stride`
-// elements.
+// The loads of several diagonals are in flight before the first product. Otherwise the symmetric form, which asks the second-level
+// cache for twice what it asks of memory, reaches only three quarters of its speed.
+// From CSR (mark_diagonals, fill_from_csr, compare_mirror): any number of thread blocks of 128, 32 rows per warp at a time, see
+// include/walk.cuh. fill and compare read the entries once, mark reads their columns; fill also makes bDIA's diagonals, which begin every
+// `stride` elements.
 // Persistent (cg_dia, bicgstab_dia): the thread block's part of the first `kept` diagonals lies in shared memory, both halves of a symmetric
 // matrix written out; see include/persistent.cuh.
 #include "persistent.cuh"
@@ -18,7 +18,7 @@
 
 #define THREADS 512
 
-// One step of a walk: which diagonal, where its value lies for a row, and which column it meets. V: what values are stored as.
+// One step of a walk: which diagonal, where its value for a row lies, and which column it meets. V: the type in which values are stored.
 template <class T, class V = T>
 struct DiaRows {
     const V* values;
@@ -78,7 +78,7 @@ struct DiaRows {
     }
 };
 
-// The upper half: the farthest of the mirrored diagonals first, then the stored ones.
+// The upper half: first the mirrored diagonals, the farthest first, then the stored ones.
 template <class T, class V = T>
 struct SymmetricDiaRows : DiaRows<T, V> {
     template <int N>
@@ -124,7 +124,7 @@ struct SymmetricDiaRows : DiaRows<T, V> {
 FOR_EACH_TYPE(ENTRIES)
 FORMS(double, float, f64, in_f32_)
 
-// Offsets of a few diagonals, by value: no load waits for one of them.
+// Offsets of a few diagonals, passed by value, so that no load waits for one of them.
 #define FEW 8
 struct FewOffsets {
     int of[FEW];
@@ -170,7 +170,7 @@ struct FewRows {
         if (done < count) batch<N, 1, LOWER>(LOWER ? k0 - done : k0 + done, row, acc);
     }
 
-    // One row near an end of the matrix, added to acc, four diagonals in flight.
+    // One row near an end of the matrix, added to acc, with four diagonals in flight.
     template <bool LOWER>
     __device__ __forceinline__ T edge(u32 k0, u32 count, u64 row, T acc) const {
         constexpr int W = 4;
@@ -220,9 +220,9 @@ struct FewRows {
 
 #define FEW_THREADS 256
 
-// y = A x; w . y and, where tree.out[1] is given, y . y. A thread block goes through `depth` blocks of 1024 rows, `stride` of them from one to the
-// next: where that is about the reach of the matrix, what it read above the diagonal for one is in the first-level cache for the next, below
-// it; and the sums of one are formed by one warp while the others go on with the next.
+// y = A x; w . y and, if tree.out[1] is given, y . y. A thread block processes `depth` blocks of 1024 rows, each `stride` blocks after the previous
+// one. If that is about the reach of the matrix, what it read above the diagonal for one block is in the first-level cache for the next, below
+// the diagonal. One warp forms the sums of a block while the others continue with the next.
 template <class T, class V>
 __device__ __forceinline__ void spmv_dot_few(const V* values, const FewOffsets& offsets, u32 diagonals, u64 nrows, u32 stride, u32 depth, const T* x, T* y, const T* w, const Tree<T>& tree, const Monitor* gate) {
     constexpr int N = BLOCK / FEW_THREADS;
@@ -245,7 +245,7 @@ __device__ __forceinline__ void spmv_dot_few(const V* values, const FewOffsets& 
                 shared_w[half][at] = w[first + at];
             }
         }
-        // What is written next is the other half, which the warp that sums there has left before it comes here.
+        // The next writes go to the other half. The warp that sums there has left it before it comes here.
         __syncthreads();
         if (threadIdx.x / WARP == step % (FEW_THREADS / WARP)) block_dots(shared_y[half], shared_w[half], first, nrows, tree);
     }
@@ -260,7 +260,7 @@ __device__ __forceinline__ void spmv_dot_few(const V* values, const FewOffsets& 
 FOR_EACH_TYPE(FEW_ENTRIES)
 FEW_FORM(double, float, f64, in_f32_)
 
-// Y = a A X + b Y, four columns at a time: a row's values are read once for four.
+// Y = a A X + b Y, four columns at a time: the values of a row are read once for four columns.
 template <class T, class V>
 __device__ __forceinline__ void spmm(const V* values, const int* offsets, u32 diagonals, bool symmetric, u64 nrows, u64 ncols, u64 k, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, T* y, const Monitor* gate) {
     u64 row = (u64)blockIdx.x * 256 + threadIdx.x;
@@ -294,8 +294,8 @@ __device__ __forceinline__ void spmm(const V* values, const int* offsets, u32 di
 FOR_EACH_TYPE(SPMM)
 SPMM_FORM(double, float, f64, in_f32_)
 
-// to <- from, where f32 holds every value bit for bit (no NaN, whose bits a conversion may change); else *inexact <- 1, and `to` is as it may be. 16 values a thread at a
-// time, and none more once one was found that does not fit.
+// to <- from, if f32 represents every value bit for bit (no NaN, whose bits a conversion may change). Otherwise *inexact <- 1 and `to` is undefined. Each thread takes 16
+// values at a time, and stops once a value is found that does not fit.
 extern "C" __global__ void __launch_bounds__(256) narrow_in_f32_dia_f64(u64 count, const double* from, float* to, u32* inexact) {
     constexpr int N = 16;
     bool differs = false;
@@ -318,8 +318,8 @@ extern "C" __global__ void __launch_bounds__(256) narrow_in_f32_dia_f64(u64 coun
 #define KRYLOV(T, t) PERSISTENT(T, t, dia, (const T* values, const int* offsets, u32 diagonals, u32 symmetric), (KeptDia<T>{values, offsets, diagonals, symmetric, n, n}))
 FOR_EACH_TYPE(KRYLOV)
 
-// Which diagonals hold entries: bit col - row + nrows of `marks`. A bit only ever goes from 0 to 1, so a stale look at its word costs
-// one more atomic and no bit is lost. A thread block remembers some of the bits that it has seen set, by a hash of their places: a stencil's
+// Which diagonals hold entries: bit col - row + nrows of `marks`. A bit only ever goes from 0 to 1, so reading a stale word costs
+// one more atomic and loses no bit. A thread block remembers some of the bits that it has seen set, by a hash of their places, so a stencil's
 // diagonals are looked up on chip.
 #define REMEMBERED_BITS 8
 template <class T>
@@ -339,7 +339,7 @@ struct MarkDiagonals {
     __device__ __forceinline__ void close(const Row&, u32, u32) const {}
 };
 
-// The words of marks that are not 0, with their places, in any order, behind their number; of more than `most` the number alone.
+// The words of marks that are not 0 with their places, in any order, after their number; if there are more than `most`, only the number.
 __device__ __forceinline__ void list_marks(const u32* marks, u32 words, u32 most, u32* list) {
     for (u32 i = blockIdx.x * blockDim.x + threadIdx.x; i < words; i += gridDim.x * blockDim.x) {
         u32 word = marks[i];
@@ -352,7 +352,7 @@ __device__ __forceinline__ void list_marks(const u32* marks, u32 words, u32 most
     }
 }
 
-// Where `offset`, which is there, stands among offsets[from .. count).
+// The position of `offset`, which is there, among offsets[from .. count).
 __device__ __forceinline__ u32 find_offset(const int* offsets, u32 from, u32 count, int offset) {
     if (__ldg(offsets + from) == offset) return from;
     u32 low = from + 1, high = count;
@@ -364,7 +364,7 @@ __device__ __forceinline__ u32 find_offset(const int* offsets, u32 from, u32 cou
     return low;
 }
 
-// Values onto the diagonals from the `first` on; `out` was zero. Counts those that are not zero below, on and above the main diagonal.
+// Writes values to the diagonals from the `first` on; `out` was zero. Counts the nonzero values below, on and above the main diagonal.
 template <class T>
 struct FillDiagonals {
     struct Row {

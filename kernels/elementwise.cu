@@ -1,10 +1,10 @@
-// Elementwise: triangular solves with a warp an equation.
+// Elementwise: triangular solves with one warp per equation.
 //
 // Layout: the rows of T or of T^T, see include/sptrsv.cuh.
 // Grid: any number of thread blocks of 256; a ticket is for `deep` rows, at most 32.
 // Order: 32 lanes and a halving tree, see include/sptrsv.cuh.
-// Bytes: entries, offsets, reciprocals, b, x once; a slot of 8 (f32) or 16 (f64) bytes a row written once and read once an entry at
-// least, mostly from the second-level cache.
+// Bytes: entries, offsets, reciprocals, b, x once; a slot of 8 (f32) or 16 (f64) bytes per row is written once and read at least
+// once per entry, mostly from the second-level cache.
 #include "sptrsv.cuh"
 
 #define SOLVE(T, t)                                                                              \

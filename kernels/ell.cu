@@ -1,9 +1,9 @@
 // ELL: products with a matrix whose rows are padded to one width.
 //
 // Layout: entry k of row i at i + nrows*k, as on the host; PADDING to the right.
-// Grid: 1024 rows a thread block of 256, four rows a thread; spmv_small, spmv_few: one row a thread of thread blocks of 128;
-// spmv_dot_small: one row a thread of thread blocks of 1024.
-// longest_row: any number of thread blocks of 256; fill_from_csr: of 128, 32 rows a warp at a time.
+// Grid: 1024 rows per thread block of 256, four rows per thread; spmv_small, spmv_few: one row per thread of thread blocks of 128;
+// spmv_dot_small: one row per thread of thread blocks of 1024.
+// longest_row: any number of thread blocks of 256; fill_from_csr: of 128, 32 rows per warp at a time.
 // Order: stored; padding is skipped.
 // Bytes: columns of all positions but those behind the end of eight neighbouring rows, values of entries, x, y once. spmv_few: values as
 // columns.
@@ -64,7 +64,7 @@ __device__ __forceinline__ void longest_row(const u32* row_ptr, u32 nrows, u32* 
     if (threadIdx.x % WARP == 0 && found) atomicMax(longest, found);
 }
 
-// Entries to their places, and padding behind them: every position is written once.
+// Writes entries to their places, and padding behind them: every position is written once.
 template <class T>
 struct FillEll {
     struct Row {};

@@ -1,21 +1,21 @@
-// A CSR matrix on the device as a stencil on a grid: rows to guess it from, the proof of a guess, one triangle's values in the layout of the
-// sweep (include/side_values.cuh), for a whole stencil both in one pass, and of a matrix that holds all of its stencil the patterns of both
-// triangles and the order of the rows by levels (include/half.cuh).
+// A CSR matrix on the device as a stencil on a grid: rows from which to guess it, the proof of a guess, one triangle's values in the layout
+// of the sweep (include/side_values.cuh), both in one pass for a whole stencil; if a matrix holds its whole stencil, also the patterns of
+// both triangles and the order of the rows by levels (include/half.cuh).
 //
 // Layout: sides and reports as include/side.cuh says; `Sides` has a side's differences in the order of the columns.
-// sample: SAMPLE_WORDS words a row: entries of the side (more than SAMPLE_COLS are not counted), whether there are others, columns.
-// Grid: any number of thread blocks of 256. check: a warp takes 8 times 32 rows, entries side by side where all of them are the inner points
-// of one line and hold the whole pattern, a row a lane otherwise. fill, pack: see include/side_values.cuh. split, order: a row a thread.
+// sample: SAMPLE_WORDS words per row: entries of the side (more than SAMPLE_COLS are not counted), whether there are others, columns.
+// Grid: any number of thread blocks of 256. check: a warp takes 8 times 32 rows, entries side by side if all of the rows are inner points
+// of one line and hold the whole pattern, else one row per lane. fill, pack: see include/side_values.cuh. split, order: one row per thread.
 // Order: none is summed.
-// Bytes: check row pointers and columns once; the others see the headers.
+// Bytes: check reads row pointers and columns once; for the others see the headers.
 #include "half.cuh"
 #include "side_values.cuh"
 
-// Differences of both sides.
+// Most differences of both sides.
 #define BOTH_MOST 81
 #define SAMPLE_COLS 44u
 #define SAMPLE_WORDS 46u
-// Groups of 32 rows that a warp takes one after the other: they often lie on one line.
+// Groups of 32 rows that a warp takes in a row, because they often lie on one line.
 #define RUN 8u
 
 // Twin: `SidesArg` of crates/backend-cuda/src/sweep/resident.rs.
@@ -23,22 +23,22 @@ struct Sides {
     u32 nx, ny, nz;
     u32 before, after;  // how far the pattern reaches along a line
     u32 upper;          // whether the side is the upper one
-    u32 count;          // differences of the side, the diagonal's among them
-    u32 both;           // of the pattern of whole rows: what is first looked for
+    u32 count;          // differences of the side, including the diagonal's
+    u32 both;           // of the pattern of whole rows, which is tried first
     u32 holds_diagonal; // whether the pattern has the diagonal
     int dx[SIDE_MOST], dy[SIDE_MOST], dz[SIDE_MOST], shift[SIDE_MOST];
     int both_dy[BOTH_MOST], both_dz[BOTH_MOST], both_shift[BOTH_MOST];
 };
 
-// Windows of 16 rows at these parts of 2^16 of the rows; all rows of a matrix of at most 256.
+// Windows of 16 rows at pseudorandom places; all rows if the matrix has at most 256.
 __device__ __forceinline__ u32 sampled_row(u32 n, u32 at) {
     if (n <= 256) return at;
     u32 window = at / 16, begin = (u32)((u64)(n - 16) * ((window * 40503u + 24593u) & 0xffffu) >> 16);
     return begin + at % 16;
 }
 
-// Rows of a sample, a thread each; and, by the thread blocks after the first, the first of 65,535 rows that lacks the entry next to the
-// diagonal: its complement in *line, a word that was 0.
+// The rows of a sample, one thread each. The thread blocks after the first find the first of 65,535 rows that lacks the entry next to the
+// diagonal, and leave its complement in *line, a word that was 0.
 __device__ __forceinline__ void sample(const u32* row_ptr, const u32* cols, u32 n, u32 upper, u32* out, u32* line) {
     if (blockIdx.x == 0) {
         u32 at = threadIdx.x, row = sampled_row(n, at);
@@ -64,7 +64,7 @@ __device__ __forceinline__ void sample(const u32* row_ptr, const u32* cols, u32 
     }
 }
 
-// A row's side against its differences: LACKING and WITHOUT_DIAGONAL as bits; `outside` is an entry's column.
+// Compares a row's side with its differences: LACKING and WITHOUT_DIAGONAL as bits; `outside` is the column of an entry outside.
 __device__ __forceinline__ u32 check_row(const Sides& s, const int* shifts, const u32* cols, u32 row, u32 first, u32 last, bool& is_outside, u32& outside) {
     u32 x = row % s.nx, line = row / s.nx, y = line % s.ny, z = line / s.ny;
     u64 left = 0, diagonal = 0;
@@ -108,7 +108,7 @@ __device__ __forceinline__ void check(const Sides& s, const u32* row_ptr, const 
     if (threadIdx.x < s.count) shifts[threadIdx.x] = s.shift[threadIdx.x];
     __syncthreads();
     u32 groups = n / WARP + (n % WARP != 0), warps = gridDim.x * (GRID_THREADS / WARP), lacking = NO_ROW, without = NO_ROW;
-    // The line that `pattern` is of, its entries, and of the lane's first one the row and the place in it.
+    // The line that `pattern` belongs to and its entries; the row of the lane's first entry and its place there.
     u32 aimed = NO_ROW, width = 0, lane_row = 0, lane_k = 0, step_rows = 0, step_k = 0, x = 0, line = 0;
     u32 runs = groups / RUN + (groups % RUN != 0), mine = blockIdx.x * (GRID_THREADS / WARP) + threadIdx.x / WARP;
     for (u32 turn = 0, run = mine; run < runs; turn++) {
@@ -154,7 +154,7 @@ __device__ __forceinline__ void check(const Sides& s, const u32* row_ptr, const 
             fits = width > 0 && !__any_sync(ALL, differs);
         }
         if (fits) {
-            // Entry e of the 32 rows is entry e mod width of row e / width; both go on by 32 entries at a time.
+            // Entry e of the 32 rows is entry e mod width of row e / width; both advance by 32 entries at a time.
             const u32* at = cols + __shfl_sync(ALL, first, 0) + lane;
             u32 i = head + lane_row, k = lane_k, wrong = 0;
 #pragma unroll 8
@@ -178,12 +178,12 @@ __device__ __forceinline__ void check(const Sides& s, const u32* row_ptr, const 
         if (lacking == NO_ROW && says >> LACKING & 1) lacking = row;
         if (without == NO_ROW && says >> WITHOUT_DIAGONAL & 1) without = row;
     }
-    // Once a warp: all of them report to the same words.
+    // Once per warp, because all of them report to the same words.
     report_least(words + LACKING, lacking);
     report_least(words + WITHOUT_DIAGONAL, without);
 }
 
-// Structure has no type of its own; the names have one as all kernels do.
+// The structure does not depend on a type, but the names have one, as those of all kernels do.
 #define GRID(T, t)                                                                               \
     extern "C" __global__ void __launch_bounds__(GRID_THREADS) sample_grid_##t(const u32* row_ptr, const u32* cols, u32 n, u32 upper, u32* out, u32* line) { \
         sample(row_ptr, cols, n, upper, out, line);                                              \

@@ -1,14 +1,14 @@
-// HYB: products with a matrix of a packed part and tails of the rows that stick out, in one kernel.
+// HYB: products with a matrix of a packed part and tails of the longer rows, in one kernel.
 //
 // Layout: packed part as ELL. Bit i % 32 of overflow[i/32].x says that row i has a tail, .y how many rows before row i/32*32 have
 // one; tail t is tail_ptr[t]..tail_ptr[t+1] of the COO part's columns and values, whose row numbers are not read. These lie behind the
 // packed part's, from `tail_at` on.
-// Grid: thread blocks of 128 or 256; one for each row with a very long tail, then a warp for each further row with a long tail, then
-// a thread for each other row. spmv_lanes: see include/lanes.cuh. spmv_dot, where no tail is long: as ell.cu.
-// fill_from_csr: any number of thread blocks of 128, 32 rows a warp at a time, see include/walk.cuh.
-// Order: stored, but for rows with a long tail: there a tree over the lanes (include/ell.cuh). No such rows where results must be
+// Grid: thread blocks of 128 or 256; one for each row with a very long tail, then one warp for each further row with a long tail, then
+// one thread for each other row. spmv_lanes: see include/lanes.cuh. spmv_dot, if no tail is long: as ell.cu.
+// fill_from_csr: any number of thread blocks of 128, 32 rows per warp at a time, see include/walk.cuh.
+// Order: stored, except for rows with a long tail: there a tree over the lanes (include/ell.cuh). No such rows if results must be
 // reproducible. spmv_lanes: see include/lanes.cuh.
-// Bytes: ELL's, the tails' columns and values, 8 for 32 rows and 4 a tail.
+// Bytes: ELL's, the tails' columns and values, 8 per 32 rows and 4 per tail.
 #include "ell.cuh"
 #include "lanes.cuh"
 #include "walk.cuh"
@@ -31,7 +31,7 @@ struct HybRows {
     __device__ __forceinline__ u64 heavy_row(u32 i) const { return __ldg(heavy_rows + i); }
     __device__ __forceinline__ u64 first_light() const { return 0; }
 
-    // The tail of a row, empty where it has none.
+    // The tail of a row, empty if it has none.
     __device__ __forceinline__ uint2 tail(u64 row) const {
         uint2 word = __ldg(overflow + row / 32);
         u32 bit = 1u << (u32)(row % 32);
@@ -54,7 +54,7 @@ struct HybRows {
             if (r >= nrows) break;
             uint2 range = tail(r);
             if (range.x == range.y) continue;
-            // The loop is not unrolled, so acc[i] is picked without a run-time index.
+            // The loop is not unrolled; acc[i] is picked without a run-time index.
             T sum = T(0);
 #pragma unroll
             for (int s = 0; s < N; s++)

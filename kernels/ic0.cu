@@ -1,14 +1,14 @@
 // IC(0): A + shift diag(A) ~ L L^T on the pattern of A's lower triangle.
 //
 // Layout: the pattern of L, its diagonal entry last in a row, as in include/factor.cuh. A's rows begin with the entries of L's.
-// Grid: any number of thread blocks of 256; 4 to 32 lanes a row, a ticket for a warp's rows.
+// Grid: any number of thread blocks of 256; 4 to 32 lanes per row, one ticket for the rows of a warp.
 // Order: that of the host: l_ik = s / l_kk, s = a_ik less l_ij l_kj by `fma`, j ascending; the pivot s = fma(shift, a_ii, a_ii) less
-// l_ij^2, j ascending; l_ii = sqrt(s). Lanes look for the terms of a sum, all of them form it.
+// l_ij^2, j ascending; l_ii = sqrt(s). Lanes search for the terms of a sum, and all of them form it.
 // Bytes: the values of A's lower triangle, the factor, patterns and order once; for each l_ik the columns of row k of L and the values
-// that the row has a place for.
+// for which the row has a place.
 #include "grid_factor.cuh"
 
-// Kinds of what is wrong: a row of A that no shift mends, a pivot that is not positive.
+// Two kinds of fault: a row of A that no shift mends, and a pivot that is not positive.
 #define NOT_MENDED 0
 #define BROKEN 1
 
@@ -64,7 +64,7 @@ struct Cholesky {
                 term = made_at(task.l + e);
                 x = row.w[place];
             }
-            // The terms one by one, by column.
+            // Adds the terms one by one, by column.
             u32 bits = lanes.ballot(hit);
             while (__any_sync(ALL, bits != 0)) {
                 u32 from = bits ? __ffs(bits) - 1 : 0;
@@ -94,7 +94,7 @@ struct Cholesky {
         }
         __syncwarp();  // every lane has read the diagonal entry
         if (on && lanes.part == 0) {
-            // False for a NaN too. A pivot that is wrong is left as it is, for whoever asks.
+            // False for a NaN too. A wrong pivot is left as it is, for whoever reads it.
             bool positive = s > task.number * given && finite((double)s);
             if (!positive) task.state->blame(BROKEN, row.row);
             task.l[row.at_l + row.nl] = positive ? sqrt_rn(s) : s;
@@ -110,7 +110,7 @@ struct Cholesky {
 #define FACTORIZE_BY_ALL_LANES(T, t) FACTORIZE(T, t, 4) FACTORIZE(T, t, 8) FACTORIZE(T, t, 16) FACTORIZE(T, t, 32)
 FOR_EACH_TYPE(FACTORIZE_BY_ALL_LANES)
 
-// On a grid, a point a lane.
+// On a grid, one point per lane.
 template <class T, int POINTS>
 struct GridCholesky {
     using A = Aside<T, POINTS>;
@@ -119,11 +119,11 @@ struct GridCholesky {
     using L = Lines<POINTS>;
     static constexpr bool BOTH = false;
     static constexpr int TERMS = A::TERMS, COUNT = A::COUNT;
-    // What is brought from neighbours at once: from all of them, of large stencils from those of a line.
+    // What is loaded from neighbours at once: everything, or for large stencils what comes from one line.
     static constexpr int TURNS = POINTS <= 27 && POINTS != 13 ? 1 : COUNT + 1;
     const Task<T>& task;
     const OnGrid<T>& g;
-    // Of the point on each line that is at this x: its terms, its pivot. The last line is the point's own.
+    // For the point at this x on each line: its terms, its pivot. The last line is the point's own.
     T* terms[COUNT + 1];
     T* pivots[COUNT + 1];
     T w[TERMS], pivot;
@@ -159,7 +159,7 @@ struct GridCholesky {
         each<TERMS>([&](auto k) { mended = mended && finite((double)w[k]); });
         each<TURNS>([&](auto turn) {
             constexpr int begins = TURNS == 1 ? 0 : L::first(turn), count = (TURNS == 1 ? TERMS : L::first((int)turn + 1)) - begins;
-            // Of a row that it is made of: the pivot and the terms that lead to columns of its own.
+            // For each row that the point's row needs: its pivot, and its terms that lead to columns of the point's row.
             T other[count], term[count][TERMS];
             each<count>([&](auto i) {
                 constexpr int k = begins + (int)i, c = L::of(k);

@@ -1,19 +1,19 @@
-// ILU(0): A ~ L U on given patterns, so that ILU(k) is made here too.
+// ILU(0): A ~ L U on given patterns, so these kernels compute ILU(k) too.
 //
 // Layout: the patterns of L (strictly below the diagonal) and of U as in include/factor.cuh. A's rows are those of L and U, one after
 // the other, unless A has a pattern of its own.
-// Grid: any number of thread blocks of 256; 4 to 32 lanes a row, a ticket for a warp's rows.
+// Grid: any number of thread blocks of 256; 4 to 32 lanes per row, one ticket for the rows of a warp.
 // Order: that of the host: l_ik = w_k / u_kk for k ascending, then w_j = fma(-l_ik, u_kj, w_j) wherever the row has a place; each entry
 // takes its terms one by one.
-// Bytes: A's values, the factors, patterns and order once; for each l_ik the columns and values of row k of U. Places are looked for in
-// the row, on chip: lists of them would be 8 bytes for each term, more than the columns that they save.
+// Bytes: A's values, the factors, patterns and order once; for each l_ik the columns and values of row k of U. Places are searched in
+// the row, on chip: lists of them would take 8 bytes per term, more than the columns that they would save.
 #include "grid_factor.cuh"
 
 template <class T, int LANES>
 struct Elimination {
     const Task<T>& task;
     Group<LANES> lanes;
-    T largest;  // of A's row, this lane's share
+    T largest;  // in A's row, over this lane's share
 
     __device__ __forceinline__ Row<T> open(bool on, u32 number, u32* room_cols, T* room, u32 most) {
         Row<T> row = {};
@@ -54,7 +54,7 @@ struct Elimination {
         return row;
     }
 
-    // Not of a NaN, which is found in the row itself.
+    // Ignores a NaN, which is found in the row itself.
     __device__ __forceinline__ void remember(T value) {
         T size = magnitude(value);
         if (size > largest) largest = size;
@@ -122,7 +122,7 @@ struct Elimination {
 #define FACTORIZE_BY_ALL_LANES(T, t) FACTORIZE(T, t, 4) FACTORIZE(T, t, 8) FACTORIZE(T, t, 16) FACTORIZE(T, t, 32)
 FOR_EACH_TYPE(FACTORIZE_BY_ALL_LANES)
 
-// On a grid, a point a lane. Rows of U are read where the sweep of the mirrored grid has them.
+// On a grid, one point per lane. Rows of U are read where the sweep of the mirrored grid has them.
 template <class T, int POINTS>
 struct GridElimination {
     using A = Aside<T, POINTS>;
@@ -131,11 +131,11 @@ struct GridElimination {
     using L = Lines<POINTS>;
     static constexpr bool BOTH = true;
     static constexpr int TERMS = A::TERMS, COUNT = A::COUNT, PLACES = 2 * TERMS + 1;
-    // What is brought from neighbours at once: from all of them, of large stencils from those of a line.
+    // What is loaded from neighbours at once: everything, or for large stencils what comes from one line.
     static constexpr int TURNS = POINTS <= 13 ? 1 : COUNT + 1;
     const Task<T>& task;
     const OnGrid<T>& g;
-    // Of the point on each line that is at this x: U's terms, its pivot. The last line is the point's own.
+    // For the point at this x on each line: U's terms, its pivot. The last line is the point's own.
     T* terms[COUNT + 1];
     T* pivots[COUNT + 1];
     T* lower;
@@ -168,7 +168,7 @@ struct GridElimination {
         from += __popc(before);
         w[TERMS] = T(1);
         if (on) w[TERMS] = __ldg(from);
-        // The terms opposite to those of larger k come before that of term k.
+        // Opposite terms of larger k come before that of term k.
         each<TERMS>([&](auto k) {
             w[2 * TERMS - k] = T(0);
             if (after >> k & 1) w[2 * TERMS - k] = __ldg(from + 1 + __popc(after >> k >> 1));
@@ -208,7 +208,7 @@ struct GridElimination {
         });
         bool fine = finite((double)w[TERMS]);
         each<TERMS>([&](auto k) {
-            // What fell outside the grid.
+            // Terms that lead outside the grid become zero.
             w[2 * TERMS - k] = after >> k & 1 ? w[2 * TERMS - k] : T(0);
             fine = fine && finite((double)w[k]) && finite((double)w[2 * TERMS - k]);
         });

@@ -1,23 +1,23 @@
 // Level sets: triangular solve over slices of rows in an order of execution.
 //
 // Layout: as on the host (crates/sptrsv/src/levelset.rs). slices[c] = (first place, first position, rows, entries of a row); entry k of
-// its l-th row at first + k rows + l, in the order of its sum; cols are positions, PADDING without an entry, where values, which lie in
-// the same places, hold 0; order[p] is the row at position p, inv[p] its 1/d, null for a unit diagonal.
-// x is remembered in slots by position, each with the number of its solve (the epoch), so that data is its own flag: nothing is cleared
-// and no fence is needed. `Progress` is advanced here, by the launch with `last`, when all of its thread blocks have read it.
+// its l-th row at first + k rows + l, in the order of its sum; cols are positions, PADDING if there is no entry; values lie in the same
+// places and are 0 without an entry; order[p] is the row at position p, inv[p] its 1/d, null for a unit diagonal.
+// x is kept in slots by position, each with the number of its solve (the epoch), so that data is its own flag: nothing is cleared
+// and no fence is needed. The launch with `last` advances `Progress`, after all of its thread blocks have read it.
 // Grid: sptrsv_block: one thread block of up to 512, warp w takes slices w, w + warps, ...; x of the last 2^shift positions of the
-// segment is also kept on chip, in slots that carry the lap around the ring. 2^shift slots and 64 numbers a warp of shared memory.
-// For levels of a row: lanes wait one after the other, so that a lane alone goes on at once.
+// segment is also kept on chip, in slots that carry the lap around the ring. 2^shift slots and 64 numbers per warp of shared memory.
+// For levels of one row each: lanes wait separately, so that a lane that has its operands continues at once.
 // sptrsv_grid: any number of thread blocks of 256; a warp draws its slices by ticket, the next while it solves one. Its lanes wait
-// together, with the entries that come next under way.
-// Either way a slice waits for slices before it alone, which are solved, or held by a warp that runs.
-// Order: stored, towards the diagonal; one fma an entry.
-// Bytes: places and slices once, b and x once; a slot a row written, read by who needs it.
+// together, with the next entries in flight.
+// In both kernels a slice waits only for earlier slices, which are solved, or held by a warp that runs.
+// Order: stored, towards the diagonal; one fma per entry.
+// Bytes: places and slices once, b and x once; per row a slot is written, and read by the rows that need it.
 #include "levelset.cuh"
 
 #define BLOCK_CREW 512
 
-// The sums of up to 32 rows, one a lane, each of which waits for itself.
+// The sums of up to 32 rows, one per lane. Each lane waits for its own operands.
 template <class T, class Known>
 __device__ __forceinline__ T subtract_each(const Slices<T>& m, const Known& known, const uint4& slice, u32 lane, T s) {
     u32 p = slice.y + lane, rows = slice.z, steps = slice.w;
@@ -44,7 +44,7 @@ __device__ __forceinline__ T subtract_each(const Slices<T>& m, const Known& know
             bool close = near >> i & 1;
             if (!known.holds(slot[i], col[i], close)) {
                 known.await(slot[i], col[i], close);
-                // While this one was waited for, others may have come: all of them are asked for at once.
+                // During this wait others may have arrived, so all of them are loaded again at once.
 #pragma unroll
                 for (int k = i + 1; k < HELD; k++)
                     if (col[k] != PADDING && !known.holds(slot[k], col[k], near >> k & 1)) known.load(slot[k], col[k], near >> k & 1);
@@ -55,12 +55,12 @@ __device__ __forceinline__ T subtract_each(const Slices<T>& m, const Known& know
     return s;
 }
 
-// One slice. A whole warp; lane l has the number of the slice's l-th row.
+// Solves one slice. A whole warp calls this; lane l has the number of the slice's l-th row.
 template <class T, bool RING>
 __device__ __forceinline__ void solve_slice(const Slices<T>& m, const Known<T, RING>& known, const uint4& slice, u32 row, u32 lane, T* stage, const T* b, T* x) {
     u32 p = slice.y + lane;
     bool mine = lane < slice.z;
-    // Read early: it waits for nothing.
+    // Read early, because it depends on nothing.
     T s = mine ? b[row] : T(0);
     T inv = m.inv && mine ? __ldg(m.inv + p) : T(0);
     if (slice.w > LONG) {
@@ -87,7 +87,7 @@ __device__ __forceinline__ void solve_by_block(const Slices<T>& m, u32 first, u3
     uint4 slice = m.slice(first + warp, end), next = m.slice(first + warp + warps, end);
     u32 row = m.row(slice, lane);
     for (u32 c = first + warp; c < end; c += warps) {
-        // Two slices ahead of their use: nothing of them depends on x.
+        // Loaded two slices before their use, because they do not depend on x.
         uint4 after = m.slice(c + 2 * warps, end);
         u32 next_row = m.row(next, lane);
         solve_slice(m, known, slice, row, lane, stage, b, x);

@@ -1,12 +1,12 @@
-// Row pointers and columns from the runs that the host sent in their place.
+// Row pointers and columns from the runs that the host sent instead of them.
 //
-// Layout: `Run` and `Piece` have the twins of their names in crates/backend-cuda/src/runs.rs. A run is `periods` times `step` rows, each
-// `width` entries of which repeat the `width` before them, every column larger by `step`; of `words`, from `first` on, it has where the rows
-// of a period but the last end, counted from the period's beginning, then the columns of the first period. A piece is the runs of
-// consecutive rows, all of them.
+// Layout: `Run` and `Piece` have twins of the same names in crates/backend-cuda/src/runs.rs. A run has `periods` times `step` rows. Each
+// `width` entries repeat the `width` entries before, with every column larger by `step`. In `words`, from `first` on, a run has the ends of
+// the rows of a period except the last, counted from the period's beginning, then the columns of the first period. A piece is all runs of
+// some consecutive rows.
 // Grid: `parts` thread blocks of 256 for each piece; a warp takes CHUNK entries and CHUNK rows at a time.
 // Order: none is summed.
-// Bytes: columns and row pointers written once; of runs and words what the host sent, once from memory.
+// Bytes: columns and row pointers written once; runs and words as the host sent them, read once from memory.
 #include "spandrel.cuh"
 
 #define RUN_THREADS 256
@@ -22,10 +22,10 @@ struct Piece {
     u32 row, end_row;
     u32 begin, end;
     u32 run, end_run;
-    u32 words;       // what `first` counts from
+    u32 words;       // the word that `first` counts from
 };
 
-// The last run that begins at or before a row or an entry; several that begin at the same entry but one are without entries.
+// The last run that begins at or before a row or an entry. If several begin at the same entry, all but one have no entries.
 __device__ __forceinline__ u32 run_of(const Run* runs, u32 low, u32 high, u32 at, bool by_row) {
     while (high - low > 1) {
         u32 middle = low + (high - low) / 2;
@@ -35,7 +35,7 @@ __device__ __forceinline__ u32 run_of(const Run* runs, u32 low, u32 high, u32 at
     return low;
 }
 
-// Where rows of a run end.
+// Writes where rows of a run end.
 __device__ __forceinline__ void write_ends(const Run& run, const u32* words, u32 from, u32 to, u32 lane, u32* row_ptr) {
     for (u32 row = from + lane; row < to; row += WARP) {
         u32 i = row - run.row, period = i / run.step, k = i % run.step;
@@ -86,7 +86,7 @@ __device__ __forceinline__ void expand(const Piece* pieces, u32 parts, const Run
     }
 }
 
-// Structure has no type of its own; the names have one as all kernels do.
+// The structure does not depend on a type, but the names have one, as those of all kernels do.
 #define RUNS(T, t)                                                                               \
     extern "C" __global__ void __launch_bounds__(RUN_THREADS) expand_runs_##t(const Piece* pieces, u32 parts, const Run* runs, const u32* words, u32* row_ptr, u32* cols) { \
         expand(pieces, parts, runs, words, row_ptr, cols);                                       \

@@ -1,7 +1,7 @@
 // Running sums: where each of many counted pieces begins.
 //
-// Layout: `counts` has n elements and becomes the sum of those before each; `sums` one u64 per chunk of SCAN_CHUNK, and the sum of all after the
-// last. Sums of 2^32 or more wrap in `counts` alone: the host looks at the sum of all before anything is read there.
+// Layout: `counts` has n elements; each becomes the sum of those before it. `sums` has one u64 per chunk of SCAN_CHUNK, and then the total.
+// Sums of 2^32 or more wrap only in `counts`: the host checks the total before anything is read there.
 // Grid: a thread block of 256 per chunk; one of 1024 for the chunks.
 // Order: integers.
 // Bytes: counts read twice and written once.
@@ -24,7 +24,7 @@ __device__ __forceinline__ V warp_before(V v, V& all) {
     return upto - v;
 }
 
-// The sum of what the threads before have, and in `all` that of the whole thread block. `room`: an element per warp.
+// The sum of the values of earlier threads, and in `all` that of the whole thread block. `room`: one element per warp.
 template <class V>
 __device__ __forceinline__ V block_before(V v, V* room, V& all) {
     u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
@@ -34,7 +34,7 @@ __device__ __forceinline__ V block_before(V v, V* room, V& all) {
     V mine = lane < blockDim.x / WARP ? room[lane] : V(0);
     V ahead = warp_before(mine, all);
     before += __shfl_sync(ALL, ahead, warp);
-    __syncthreads();  // `room` may be written again
+    __syncthreads();  // `room` may be overwritten from here on
     return before;
 }
 
@@ -55,7 +55,7 @@ __device__ __forceinline__ void sum_chunk(const u32* counts, u64 n, u64* sums) {
     if (threadIdx.x == 0) sums[blockIdx.x] = all;
 }
 
-// In place, one thread block.
+// In place, by one thread block.
 __device__ __forceinline__ void offset_chunks(u64* sums, u32 chunks) {
     __shared__ u64 room[1024 / WARP];
     u64 carry = 0;
@@ -84,7 +84,7 @@ __device__ __forceinline__ void spread_chunk(u32* counts, u64 n, const u64* sums
     }
 }
 
-// Counts have no type of their own; the names have one as all kernels do.
+// Counts do not depend on a type, but the names have one, as those of all kernels do.
 #define SCANS(T, t)                                                                              \
     extern "C" __global__ void __launch_bounds__(SCAN_THREADS) sum_scan_##t(const u32* counts, u64 n, u64* sums) { sum_chunk(counts, n, sums); } \
     extern "C" __global__ void __launch_bounds__(1024) offset_scan_##t(u64* sums, u32 chunks) { offset_chunks(sums, chunks); } \

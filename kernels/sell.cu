@@ -2,11 +2,11 @@
 //
 // Layout: entry k of lane l of slice s at (slice_ptr[s] + k)*c + l, as on the host; sorted row r is lane r % c of slice r / c and
 // row perm[r] of y.
-// Grid: one sorted row a thread: thread blocks of 256, spmv_few of 128. spmv_dot: 1024 rows a thread block of 256, four a thread one after the
-// other; spmv_dot_small: one a thread of thread blocks of 1024. Both only where perm keeps every 1024 rows together.
-// invert_perm: a row a thread of thread blocks of 256; fill_from_csr: any number of thread blocks of 128, 32 rows of CSR a warp at a time.
+// Grid: one sorted row per thread: thread blocks of 256, spmv_few of 128. spmv_dot: 1024 rows per thread block of 256, four per thread in
+// turn; spmv_dot_small: one per thread of thread blocks of 1024. Both only if perm keeps every block of 1024 rows together.
+// invert_perm: one row per thread of thread blocks of 256; fill_from_csr: any number of thread blocks of 128, 32 CSR rows per warp at a time.
 // Order: stored; padding is skipped.
-// Bytes: columns of all positions but those behind the end of eight neighbouring rows, values of entries, perm, x, y once. spmv_few: values
+// Bytes: columns of all positions except those behind the end of eight neighbouring rows, values of entries, perm, x, y once. spmv_few: values
 // as columns.
 // Persistent (cg_sell, bicgstab_sell): thread blocks take sorted rows; see include/persistent.cuh.
 #include "ell.cuh"
@@ -29,7 +29,7 @@ struct SellRows {
 #pragma unroll 1
         for (int i = 0; i < N; i++) {
             u64 r = row + i * step;
-            // The loop is not unrolled, so acc[i] is picked without a run-time index.
+            // The loop is not unrolled; acc[i] is picked without a run-time index.
             T sum[1];
 #pragma unroll
             for (int s = 0; s < N; s++)
@@ -116,7 +116,7 @@ FOR_EACH_TYPE(SPMM)
 
 #define KRYLOV(T, t) PERSISTENT(T, t, sell, (const u32* slice_ptr, const u32* perm, const u32* cols, const T* values, u32 c, u32 widest), (KeptPacked<T, SellPlaces>{{slice_ptr, perm, c, widest}, cols, values}))
 FOR_EACH_TYPE(KRYLOV)
-// CSR's rows are walked as they come, whose entries lie side by side; stores go to where sorting inside a window put the row.
+// CSR's rows are read in their order, so that entries lie side by side; stores go where sorting inside a window put the row.
 template <class T>
 struct FillSell {
     struct Row {
@@ -142,7 +142,7 @@ struct FillSell {
     __device__ __forceinline__ void close(const Row& here, u32, u32 len) const {
         for (u32 e = len; e < here.width; e++) put(here, e, PADDING, T(0));
     }
-    // The lanes of the last slice that no row has. One thread block.
+    // The lanes of the last slice that have no row. One thread block does this.
     __device__ __forceinline__ void pad(u32 nrows) const {
         u32 taken = nrows % c, slice = nrows / c;
         if (taken == 0) return;

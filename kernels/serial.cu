@@ -1,7 +1,7 @@
 // Serial: the triangular solve that the others are compared with.
 //
 // Layout: the rows of T or of T^T, see include/sptrsv.cuh.
-// Grid: a warp for each right-hand side, a thread block of its own. Its lanes bring 32 entries at a time, and all of them form the sum.
+// Grid: one warp per right-hand side, in its own thread block. Its lanes load 32 entries at a time, and all of them form the sum.
 // Order: s = b; terms towards the diagonal, the farthest first, one `fma(-t, x_j, s)` each; then s / d by the reciprocal of d.
 // Bytes: entries, offsets, reciprocals, b, x once, x at the columns of entries mostly from the second-level cache.
 #include "sptrsv.cuh"
@@ -24,7 +24,7 @@ __device__ __forceinline__ void solve_serially(const TriangleRows<T>& m, const T
                 u32 e = m.entry(begin, len, from + lane);
                 col = __ldg(m.idx + e);
                 value = m.value(e);
-                // The latest one would have to come back from memory.
+                // The latest x would have to come back from memory.
                 if (col != row) of_x = col == row_before ? x_before : x[col];
             }
             u32 count = len - from < WARP ? len - from : WARP;

@@ -3,27 +3,27 @@
 // Layout: A, B and C as CSR stores them. Pattern: the columns of a row are a set in shared memory, words of 32 columns in a hash table; sets of more
 // than WORDS_MOST words are bitmaps in device memory. Values: a hash table of the columns of a row of C in shared memory, with a sum per place; rows
 // of more than SLICE entries are cut into slices.
-// Grid: 8, 16 or 32 lanes per row of C (or slice), which go through the row of A entry by entry, side by side over the row of B that it needs; a
+// Grid: 8, 16 or 32 lanes per row of C (or slice). They walk the row of A entry by entry, and the row of B that each entry needs side by side; a
 // thread block of BITMAP_THREADS for each of the rows that are bitmaps.
-// Order: stored. An entry of C is summed from +0 by fma over the entries of A's row. The columns of a row of B differ, so that no two lanes meet at a
-// sum, and the lanes wait for each other between entries of A.
+// Order: stored. An entry of C is summed from +0 by fma over the entries of A's row. The columns of a row of B differ, so no two lanes write the
+// same sum, and the lanes wait for each other between entries of A.
 // Bytes: A and the rows of B that it needs, row pointers and columns of C once, values of C written once. Neighbouring rows share rows of B in cache.
 #include "bitmap.cuh"
 
 #define SPGEMM_THREADS 256
-// Products of a row up to which 8 lanes form its set, and places of its table.
+// The most products of a row whose set 8 lanes form, and the places of its table.
 #define SHORT 64u
 #define SHORT_LOG 7
-// Places of the table of a longer row, and the words that it takes. Lanes that add at the same time may be one word each beyond that.
+// Places of the table of a longer row, and the words that it takes. Lanes that add at the same time may each add one word more.
 #define WORDS_LOG 9
 #define WORDS_MOST 384u
-// Entries of a row of C whose sums a warp holds; classes of rows end at multiples.
+// Entries of a row of C whose sums one warp holds; classes of rows end at multiples.
 #define SLICE 512u
 #define CLASSES 4
 
 #define EMPTY 0xffffffffu
 
-// Places of what the host reads: products, the most of a row, rows of products up to SHORT and of more, rows that are bitmaps; then rows of C of each
+// Places of what the host reads: products, the most of a row, rows of up to SHORT products and of more, rows that are bitmaps; then rows of C of each
 // class and the longest there, and slices. Twin: crates/backend-cuda/src/spgemm/pattern.rs.
 #define PRODUCTS 0
 #define MOST_PRODUCTS 1
@@ -46,7 +46,7 @@ struct Factors {
 
 // ---- The number of products of each row ----
 
-// 8 lanes per row, any number of thread blocks: each adds to what the host reads once.
+// 8 lanes per row, any number of thread blocks: each block adds only once to what the host reads.
 __device__ __forceinline__ void bound_rows(const Factors& f, u32 nrows, u32* bounds, u64* found) {
     constexpr u32 EACH = SPGEMM_THREADS / 8;
     __shared__ u64 products;
@@ -92,7 +92,7 @@ __device__ __forceinline__ void bound_rows(const Factors& f, u32 nrows, u32* bou
 
 // ---- Sets of columns in shared memory ----
 
-// Adds a column. False where its word is new and the table has `most` words.
+// Adds a column. Returns false if its word is new and the table has `most` words.
 template <int LOG, bool LIMITED>
 __device__ __forceinline__ bool add_column(u32* keys, u32* bits, u32* used, u32 most, u32 col) {
     u32 word = col / 32, at = hashed(word, LOG);
@@ -114,7 +114,7 @@ __device__ __forceinline__ bool add_column(u32* keys, u32* bits, u32* used, u32 
     }
 }
 
-// The sum over the LANES lanes that share a row, in all of them.
+// The sum over the LANES lanes that share a row, in each of them.
 template <int LANES>
 __device__ __forceinline__ u32 sum_of_lanes(u32 v) {
 #pragma unroll
@@ -130,11 +130,11 @@ __device__ __forceinline__ u32 count_columns(const u32* bits) {
     return sum_of_lanes<LANES>(count);
 }
 
-// Writes the columns in ascending order. All lanes of the warp are here, with sets of their own, some of them empty.
+// Writes the columns in ascending order. All lanes of the warp call this, with sets of their own, some of them empty.
 template <int LANES, int LOG>
 __device__ __forceinline__ void write_set(u32* keys, u32* bits, u32* cols) {
     u32 lane = threadIdx.x % LANES, ahead = threadIdx.x % WARP / LANES * LANES, mine = LANES == WARP ? ALL : (1u << (LANES % 32)) - 1, count = 0;
-    // Words that are there move to the front, with the number of their columns.
+    // Words in use move to the front, with the number of their columns.
     for (u32 from = 0; from < 1u << LOG; from += LANES) {
         u32 key = keys[from + lane], of = bits[from + lane];
         u32 there = __ballot_sync(ALL, key != EMPTY) >> ahead & mine;
@@ -160,7 +160,7 @@ __device__ __forceinline__ void write_set(u32* keys, u32* bits, u32* cols) {
     }
 }
 
-// Rows of up to SHORT products, 8 lanes each. FILL: `rows` are the row pointers of C, and its columns are written; otherwise they become its lengths.
+// Rows of up to SHORT products, 8 lanes each. FILL: `rows` are the row pointers of C, and its columns are written; else `rows` become its lengths.
 template <bool FILL>
 __device__ __forceinline__ void short_rows(const Factors& f, u32 nrows, const u32* bounds, u32* rows, u32* cols) {
     constexpr int LANES = 8;
@@ -182,7 +182,7 @@ __device__ __forceinline__ void short_rows(const Factors& f, u32 nrows, const u3
             begin = __ldg(f.b_ptr + k);
             end = __ldg(f.b_ptr + k + 1);
         }
-        // The columns of the next row of B are asked for before those of this one are added.
+        // The columns of the next row of B are loaded before those of this one are added.
         u32 at = __shfl_sync(ALL, begin, 0, LANES) + lane, stop = __shfl_sync(ALL, end, 0, LANES);
         u32 col = at < stop ? __ldg(f.b_cols + at) : 0;
 #pragma unroll
@@ -209,7 +209,7 @@ __device__ __forceinline__ void short_rows(const Factors& f, u32 nrows, const u3
     }
 }
 
-// Rows of more products, a warp each; `narrow` lanes for a row of B. Rows of too many words are listed when they are counted, and left alone after.
+// Rows of more products, one warp each; `narrow` lanes for a row of B. The counting pass lists rows of too many words, and the next one skips them.
 template <bool FILL>
 __device__ __forceinline__ void long_rows(const Factors& f, u32 nrows, const u32* bounds, u32 narrow, u32* rows, u32* cols, u32* list, u64* found) {
     constexpr int WARPS = SPGEMM_THREADS / WARP;
@@ -241,7 +241,7 @@ __device__ __forceinline__ void long_rows(const Factors& f, u32 nrows, const u32
         if (!__all_sync(ALL, fits)) break;
     }
     __syncwarp();
-    // Lanes that looked at the same time may all have added a word: how many there are decides, the same way each time.
+    // Lanes that looked at the same time may each have added a word. The final number of words decides, which is the same each time.
     fits = fits && *(volatile u32*)used <= WORDS_MOST;
     if (!__all_sync(ALL, fits)) {
         if (!FILL && lane == 0) list[atomicAdd(found + BITMAPS, 1ull)] = (u32)row;
@@ -255,7 +255,7 @@ __device__ __forceinline__ void long_rows(const Factors& f, u32 nrows, const u32
     }
 }
 
-// The listed rows, a thread block each.
+// The listed rows, one thread block each.
 template <bool FILL>
 __device__ __forceinline__ void bitmap_rows(const Factors& f, const u32* list, const u64* found, u32* bitmaps, u32 words, u32* rows, u32* cols) {
     u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP, listed = (u32)found[BITMAPS];
@@ -279,7 +279,7 @@ __device__ __forceinline__ void bitmap_rows(const Factors& f, const u32* list, c
 
 __device__ __forceinline__ u32 class_of(u32 len) { return len <= 32 ? 0 : len <= 128 ? 1 : len <= SLICE ? 2 : 3; }
 
-// A thread per row. Where `slices` is given the slices of rows beyond SLICE are listed: (row, first entry).
+// One thread per row. If `slices` is given, the slices of rows beyond SLICE are listed: (row, first entry).
 __device__ __forceinline__ void class_rows(const u32* row_ptr, u32 nrows, u32* slices, u64* found) {
     __shared__ u32 rows[CLASSES], longest[CLASSES];
     if (threadIdx.x < CLASSES) rows[threadIdx.x] = 0, longest[threadIdx.x] = 0;
@@ -332,7 +332,7 @@ struct Sums {
         places = (unsigned short*)(room + slots * (sizeof(T) + sizeof(u32)));
     }
 
-    // Columns are put in by the lanes side by side.
+    // The lanes insert columns side by side.
     template <int LANES>
     __device__ __forceinline__ void open(const u32* cols, u32 len) {
         u32 lane = threadIdx.x % LANES, slots = 1u << log;
@@ -346,7 +346,7 @@ struct Sums {
         __syncwarp();
     }
 
-    // sum of the column <- fma(factor, value, sum). A column that is not there changes nothing: some places are empty, so that the search ends.
+    // sum of the column <- fma(factor, value, sum). A column that is not there changes nothing: some places stay empty, so that the search ends.
     __device__ __forceinline__ void add(u32 col, T factor, T value) {
         u32 at = hashed(col, log), key;
         while ((key = keys[at]) != col) {
@@ -372,7 +372,7 @@ __device__ __forceinline__ u32 first_from(const u32* cols, u32 begin, u32 end, u
     return begin;
 }
 
-// Adds the products of a row of A with columns from `low` to `high` (CUT). All lanes of the warp are here; rows without products have no entries.
+// Adds the products of a row of A with columns from `low` to `high` (CUT). All lanes of the warp call this; rows without products have no entries.
 template <class T, int LANES, bool CUT>
 __device__ __forceinline__ void add_products(const Factors& f, const T* a_values, const T* b_values, u32 first, u32 len, u32 low, u32 high, Sums<T>& sums) {
     u32 lane = threadIdx.x % LANES;
@@ -389,7 +389,7 @@ __device__ __forceinline__ void add_products(const Factors& f, const T* a_values
                 end = first_from(f.b_cols, begin, end, high + 1);
             }
         }
-        // The beginning of the next row of B is asked for before this one is added.
+        // The beginning of the next row of B is loaded before this one is added.
         u32 at = __shfl_sync(ALL, begin, 0, LANES) + lane, stop = __shfl_sync(ALL, end, 0, LANES);
         u32 col = at < stop ? __ldg(f.b_cols + at) : 0;
         T value = at < stop ? __ldg(b_values + at) : T(0);
@@ -429,7 +429,7 @@ __device__ __forceinline__ void multiply_rows(const Factors& f, const T* a_value
     sums.template write<LANES>(c_values + begin, len);
 }
 
-// Slices of longer rows, a warp each.
+// Slices of longer rows, one warp each.
 template <class T>
 __device__ __forceinline__ void multiply_slices(const Factors& f, const T* a_values, const T* b_values, const u32* slices, u32 count, const u32* c_ptr, const u32* c_cols, T* c_values, u32 log, u32 room, const Monitor* gate) {
     extern __shared__ __align__(16) u8 shared[];
@@ -445,7 +445,7 @@ __device__ __forceinline__ void multiply_slices(const Factors& f, const T* a_val
     sums.template write<WARP>(c_values + begin, len);
 }
 
-// The pattern has no type of its own; the names have one as all kernels do.
+// The pattern does not depend on a type, but the names have one, as those of all kernels do.
 #define PATTERN(T, t)                                                                            \
     extern "C" __global__ void __launch_bounds__(SPGEMM_THREADS) bound_spgemm_##t(const u32* a_ptr, const u32* a_cols, const u32* b_ptr, u32 nrows, u32* bounds, u64* found) { \
         bound_rows({a_ptr, a_cols, b_ptr, nullptr}, nrows, bounds, found);                       \

@@ -1,7 +1,7 @@
 // SSOR: L and U of A's own entries, scaled.
 //
-// Layout: the patterns of L (strictly below the diagonal) and of U as in include/factor.cuh; A's rows are theirs, one after the other.
-// Grid: 256 rows a thread block, a thread a row.
+// Layout: the patterns of L (strictly below the diagonal) and of U as in include/factor.cuh; A's rows are theirs, L's before U's.
+// Grid: 256 rows per thread block, one thread per row.
 // Order: that of the host: l_ij = (w a_ij) / d_j; u_ii = d_i / (2-w); u_ij = a_ij (w / (2-w)).
 // Bytes: A's values and the factors once, the patterns, d_j for each entry of L.
 #include "factor.cuh"

@@ -1,13 +1,13 @@
 // Symmetric stencils of nearest neighbours on a grid: P^T A P, the diagonal with a bound on the spectrum, moves between grids, and the step of a
 // polynomial smoother.
 //
-// Layout: the diagonals at or above the main one, one after the other, with a value per row, as kernels/dia.cu has them; in_f32: values of f64 that f32
-// holds, in f32. A place is (dz + 1) 9 + (dy + 1) 3 + dx + 1. Points are numbered x + X (y + Y z); coarse point k of a halved axis is fine point 2 k + 1.
-// Grid: STENCIL_THREADS a thread block, a thread per coarse point (coarsen, restrict), row (spectrum), sampled row (sample) or fine point (prolong);
-// relax: 1024 elements a thread block of 256.
+// Layout: the diagonals at or above the main one, one after the other, with a value per row, as in kernels/dia.cu; in_f32: values of f64 that f32
+// represents, in f32. A place is (dz + 1) 9 + (dy + 1) 3 + dx + 1. Points are numbered x + X (y + Y z); point k of a halved axis is fine point 2 k + 1.
+// Grid: STENCIL_THREADS per thread block, one thread per coarse point (coarsen, restrict), row (spectrum), sampled row (sample) or fine point (prolong);
+// relax: 1024 elements per thread block of 256.
 // Order: along z first, then y, then x; along an axis by coordinate, from +0. In P^T A P the places of a point ascend within that. A bound is a maximum.
-// Bytes: coarsen: each diagonal once, its further uses from the caches, and 14 diagonals of the coarse grid. Others: each vector and diagonal once.
-// Reference: crates/formats/src/coarse/neighbours.rs, whose bits these are.
+// Bytes: coarsen: each diagonal once, further uses from the caches, and 14 diagonals of the coarse grid. Others: each vector and diagonal once.
+// Reference: crates/formats/src/coarse/neighbours.rs; the bits are the same.
 #include "spandrel.cuh"
 
 #define STENCIL_THREADS 128
@@ -15,7 +15,7 @@
 // A child of an axis that is not halved.
 #define KEPT 2
 
-// A grid, and which stored diagonal holds each place at or above the main diagonal; -1 for none.
+// A grid, and the stored diagonal of each place at or above the main diagonal; -1 for none.
 struct Stencil {
     int size[3];
     int at[PLACES];
@@ -44,7 +44,7 @@ __device__ __forceinline__ constexpr int place(int dx, int dy, int dz) { return 
 
 __device__ __forceinline__ constexpr bool is_upper(int dx, int dy, int dz) { return dz > 0 || (dz == 0 && (dy > 0 || (dy == 0 && dx >= 0))); }
 
-// The entry of a row at a place; 0 where there is none.
+// The entry of a row at a place; 0 if there is none.
 template <int DX, int DY, int DZ, class T, class V>
 __device__ __forceinline__ T entry(const V* values, const Stencil& of, u64 n, const int (&p)[3], i64 row) {
     constexpr bool UPPER = is_upper(DX, DY, DZ);
@@ -59,7 +59,7 @@ __device__ __forceinline__ T entry(const V* values, const Stencil& of, u64 n, co
 
 // ---- P^T A P ----
 
-// Where the entry at difference E from child C goes along an axis: to FIRST with WEIGHT, and to FIRST + 1 as well if BOTH.
+// Where the entry at difference E of child C goes along an axis: to FIRST with WEIGHT, and also to FIRST + 1 if BOTH.
 template <int C, int E>
 struct Target {
     static constexpr int SUM = C == KEPT ? 2 * E : C + E;
@@ -153,7 +153,7 @@ __device__ __forceinline__ void clear(T (&sums)[2][3][3]) {
             for (int x = 0; x < 3; x++) sums[z][y][x] = T(0);
 }
 
-// The fine point of child c of coarse point k, or of the point itself on an axis that is kept.
+// The fine point of child c of coarse point k, or the point itself on an axis that is not halved.
 __device__ __forceinline__ int child(bool halved, int k, int c) { return halved ? 2 * k + 1 + c : k; }
 
 template <class T, class V>
@@ -213,7 +213,7 @@ __device__ __forceinline__ void coarsen(const V* values, const Stencil& of, cons
 
 // ---- Rows ----
 
-// All places of a row, ascending, to `visit(place, value)`: 0 where there is no entry.
+// Calls `visit(place, value)` for all places of a row, ascending, with 0 if there is no entry.
 template <class T, class V, class Visit>
 __device__ __forceinline__ void visit_row(const V* values, const Stencil& of, u64 n, u64 row, Visit visit) {
     int p[3];
@@ -307,7 +307,7 @@ __device__ __forceinline__ void restrict_vector(const Grids& to, const T* r, T* 
     s[at] = along_x;
 }
 
-// The coarse points next to a fine one: `first`, with that weight, and the one after it if there are two. Those outside the grid have the weight 0.
+// The coarse points next to a fine one: `first` with its weight, and the one after it if there are two. Points outside the grid have the weight 0.
 template <class T>
 struct Parents {
     int first;
@@ -350,7 +350,7 @@ __device__ __forceinline__ void prolong_vector(const Grids& to, const T* e, T* x
     x[at] += along_x;
 }
 
-// z = kept z + taken (d s); x = x + weight z. Not kept: z is not read; not added: x is not read.
+// z = kept z + taken (d s); x = x + weight z. If not `keeps`, z is not read; if not `adds`, x is not read.
 template <class T>
 __device__ __forceinline__ void relax(u64 n, bool keeps, T kept, T taken, T weight, bool adds, const T* d, const T* s, T* z, T* x, const Monitor* gate) {
     u64 first = (u64)blockIdx.x * BLOCK + threadIdx.x;

@@ -3,15 +3,15 @@
 // Layout: the rows of a plain CSR triangle, or of its transpose by an index of its columns (`from`). They are walked as a lower triangle:
 // row w of the walk is row w of a lower triangle and row n - 1 - w of an upper one, whose entries are walked backwards too, so that
 // columns ascend and a stored diagonal entry is last. Line l has rows l X .. (l + 1) X.
-// State: number of solves, ticket, warps that have left, one word unused; a counter for each plane's queue; the marks. All are advanced by
-// the kernel, so nothing is cleared: counters grow modulo 2^32 by the same amount each solve. A mark is, compressed, one integer a line,
-// X * solves + rows solved there, compared modulo 2^32; else one word a row, the number of the solve.
-// Grid: any number of thread blocks of 128. A warp draws a ticket, which puts it to a plane, D to each in z order; there it draws lines
-// in y order until none is left, then the next ticket. A line depends on itself and on lines before it; those were drawn before by warps
-// that run, so one warp alone gets through.
-// Order: own. A stage is as many rows as groups of `1 << group` lanes fit into a warp. Terms of other lines, and of rows of the own line
-// before the stage and farther than two, go through a halving tree over the group and are added to b; then the terms of the two rows before,
-// farthest first, one fma each; then the reciprocal. Rows longer than a group: one by one, entry k to lane k % 32, the tree over 32 lanes.
+// State: number of solves, ticket, warps that have left, one word unused; a counter for each plane's queue; the marks. The kernel advances
+// all of them, so nothing is cleared: counters grow modulo 2^32 by the same amount in each solve. Compressed, a mark is an integer per line,
+// X * solves + rows solved there, compared modulo 2^32; otherwise one word per row, the number of the solve.
+// Grid: any number of thread blocks of 128. A warp draws a ticket, which assigns it to a plane, D to each in z order; there it draws lines
+// in y order until none is left, then the next ticket. A line depends on itself and on lines before it. Running warps drew those before it,
+// so a single warp suffices.
+// Order: own. A stage is as many rows as groups of `1 << group` lanes fit into a warp. Terms of other lines, and of rows of the same line
+// before the stage and over two rows away, go through a halving tree over the group and are added to b; then terms of the two rows before,
+// farthest first, one fma each; then the reciprocal. Rows longer than a group: one by one, entry k on lane k % 32, the tree over 32 lanes.
 // Bytes: the CSR arrays, the reciprocals, b, x once; marks and x of other lines from the second-level cache.
 #include "spandrel.cuh"
 
@@ -21,8 +21,8 @@
 template <class T>
 struct Lines {
     const u32* ptr;
-    const u32* idx;   // with values and from: one element at least
-    const u32* from;  // null: a value stands where its column does
+    const u32* idx;   // with values and from: at least one element
+    const u32* from;  // null: a value has the position of its column
     const T* values;
     const T* inv;     // null: a unit diagonal
     u32* state;
@@ -33,7 +33,7 @@ struct Lines {
     u32 magic, shift;          // w / X = w * magic >> shift for w < 2^31
     u32 group;                 // log2 of the lanes of a row
 
-    // Row of the walk and row of the triangle, each the other's image.
+    // Maps a row of the walk to a row of the triangle, and back.
     __device__ __forceinline__ u32 image(u32 w) const { return (w ^ flip) + (flip & n); }
     // Where a row of the walk begins among walked entries.
     __device__ __forceinline__ u32 begin(u32 w) const {
@@ -44,14 +44,14 @@ struct Lines {
     __device__ __forceinline__ u32 place(u32 q) const { return (q ^ flip) + (flip & nnz); }
     __device__ __forceinline__ T value(u32 e) const { return __ldg(values + (from ? __ldg(from + e) : e)); }
     __device__ __forceinline__ T reciprocal(u32 row) const { return inv ? __ldg(inv + row) : T(1); }
-    // Whether the last entry of a row is the diagonal's for certain.
+    // 1 if the last entry of a row is certainly the diagonal's.
     __device__ __forceinline__ u32 diagonal() const { return inv ? 1 : 0; }
     __device__ __forceinline__ u32 line(u32 w) const { return (u32)((u64)w * magic >> shift); }
 };
 
 __device__ __forceinline__ void release_mark(u32* at, u32 mark) { asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(mark) : "memory"); }
 
-// A mark as another warp left it. Not acquiring, a fence must follow before what it vouches for is read.
+// A mark as another warp left it. If not ACQUIRE, a fence must follow before the data that it covers is read.
 template <bool ACQUIRE>
 __device__ __forceinline__ u32 mark_at(const u32* at) {
     u32 mark;
@@ -61,7 +61,7 @@ __device__ __forceinline__ u32 mark_at(const u32* at) {
 }
 __device__ __forceinline__ void fence() { asm volatile("fence.acq_rel.gpu;" ::: "memory"); }
 
-// The sum over groups of 1 << log lanes, in each of their lanes.
+// The sum over groups of 1 << log lanes, in each lane of a group.
 template <class T>
 __device__ __forceinline__ T lane_sum(T v, u32 log) {
 #pragma unroll
@@ -70,7 +70,7 @@ __device__ __forceinline__ T lane_sum(T v, u32 log) {
     return v;
 }
 
-// One warp at work on a line.
+// One warp that works on a line.
 template <class T, bool MULTISTAGE, bool PREFETCH, bool PREDICATION, bool COMPRESSED, bool ACQUIRE>
 struct LineSolver {
     const Lines<T>& m;
@@ -79,7 +79,7 @@ struct LineSolver {
     u32 lane;
     u32* marks;
     u32 solve;          // number of this solve, from 0
-    u32 line;           // the line at work on
+    u32 line;           // the line it works on
     u32 first, last;    // its rows
 
     // What a lane waits for: a mark and its least value.
@@ -96,7 +96,7 @@ struct LineSolver {
     }
     __device__ __forceinline__ T solved(u32 row) const { return ACQUIRE ? x[row] : __ldcg(x + row); }
 
-    // Tells that rows w .. w + k are solved, after the lanes that say `mine` have written one of them each, lane `mine` row w + part.
+    // Announces that rows w .. w + k are solved, after each lane with `mine` has written one of them: row w + part.
     __device__ __forceinline__ void publish(u32 w, u32 k, bool mine, u32 part) const {
         __syncwarp();
         if (COMPRESSED) {
@@ -106,7 +106,7 @@ struct LineSolver {
         }
     }
 
-    // One row by the whole warp; x of it in every lane.
+    // One row by the whole warp; its x is in every lane.
     __device__ __forceinline__ T row(u32 w) const {
         u32 q = m.begin(w) + lane, end = m.begin(w + 1) - m.diagonal(), i = m.image(w);
         T at = __ldcg(b + i), inv = m.reciprocal(i), sum = T(0);
@@ -126,7 +126,7 @@ struct LineSolver {
         return (at + lane_sum(sum, 5)) * inv;
     }
 
-    // A row by the whole warp, written and told of.
+    // One row by the whole warp, written and announced.
     __device__ __forceinline__ T row_alone(u32 w) const {
         T found = row(w);
         if (lane == 0) x[m.image(w)] = found;
@@ -135,8 +135,8 @@ struct LineSolver {
         return found;
     }
 
-    // Where the entries off the diagonal of a row begin, and how many there are: none past the line. With predication a lane that has
-    // nothing to read reads what another does.
+    // Where the entries off the diagonal of a row begin, and how many there are: none past the line. With predication a lane without entry
+    // reads what another lane reads.
     struct Span {
         u32 begin, len;
     };
@@ -188,13 +188,13 @@ struct LineSolver {
         Span span = span_of(r + part), ahead{0, 0};
         Entry entry = entry_of(r + part, span, sub);
         if (PREFETCH) ahead = span_of(r + rows + part);
-        // The mark seen last: the entry of a lane lies on the same line from stage to stage but at the edges of the grid.
+        // The mark seen last. A lane's entry lies on the same line from stage to stage, except at the edges of the grid.
         u32 seen_at = ALL, seen = 0;
-        T x1 = T(0), x2 = T(0);  // of the two rows before
+        T x1 = T(0), x2 = T(0);  // of the two previous rows
         while (r < last) {
             const u32 w = r + part, c = m.image(entry.j), back = w - c;
             const bool has = sub < span.len, own = has && c >= first, near = own && back <= 2;
-            // A row that is longer than its lanes, or depends inside the stage on more than the two rows before, ends the stage.
+            // A row ends the stage if it is longer than its lanes, or depends inside the stage on more than the two previous rows.
             const u32 odd = __ballot_sync(ALL, span.len > lanes || (own && !near && c >= r));
             u32 k = last - r < rows ? last - r : rows;
             if (odd) {
@@ -221,7 +221,7 @@ struct LineSolver {
                 ahead = span_of(next + rows + part);
             }
 
-            // The coefficients of the two rows before, to all lanes of the row.
+            // The coefficients of the two previous rows, to all lanes of the row.
             const u32 one = (__ballot_sync(ALL, own && back == 1) >> before) & mask;
             const u32 two = (__ballot_sync(ALL, own && back == 2) >> before) & mask;
             const T a1 = __shfl_sync(ALL, entry.v, before + (u32)__ffs(one) - 1);
@@ -262,7 +262,7 @@ struct LineSolver {
                 __syncwarp();
             }
             T s = entry.b + lane_sum(sum, m.group);
-            // The rows of the stage one after the other; each group keeps its own.
+            // The rows of the stage one after the other; each group keeps its own x.
             for (u32 j = 0; j < k; j++) {
                 T t = s;
                 if (two) t = fma_rn(-a2, x2, t);
@@ -298,7 +298,7 @@ struct LineSolver {
     }
 };
 
-// One of a counter's numbers, the same in all lanes.
+// The next number of a counter, the same in all lanes.
 __device__ __forceinline__ u32 draw(u32* counter, u32 lane) {
     u32 number = 0;
     if (lane == 0) number = atomicAdd(counter, 1u);
@@ -311,14 +311,14 @@ __device__ __forceinline__ void sptrsv_lines(const Lines<T>& m, const T* b, T* x
     const u32 lane = threadIdx.x % WARP;
     u32* queues = m.state + 4;
     const u32 solve = *(volatile const u32*)m.state;
-    // Each solve draws Y lines from a queue, and each of its D warps once in vain.
+    // In each solve Y lines are drawn from a queue, and each of its D warps draws once in vain.
     const u32 base = solve * (m.height + m.crew);
     LineSolver<T, MULTISTAGE, PREFETCH, PREDICATION, COMPRESSED, ACQUIRE> solver{m, b, x, lane, queues + m.depth, solve, 0, 0, 0};
     for (u32 ticket = draw(m.state + 1, lane); ticket < m.depth * m.crew; ticket = draw(m.state + 1, lane)) {
         u32 z = ticket / m.crew;
         for (u32 y = draw(queues + z, lane) - base; y < m.height; y = draw(queues + z, lane) - base) solver.solve_line(z * m.height + y);
     }
-    // The last warp to leave makes the state that of the next solve; all others have read theirs.
+    // The last warp to leave prepares the state for the next solve; all others have read theirs.
     if (lane == 0) {
         __threadfence();
         if (atomicAdd(m.state + 2, 1u) == gridDim.x * (LINE_CREW / WARP) - 1) {

@@ -1,36 +1,36 @@
-// The sweep: exact triangular solve on a grid, a tile of planes a thread block, a line of points a thread.
+// The sweep: exact triangular solve on a grid, one tile of planes per thread block, one line of points per thread.
 //
 // Variants: sm_90
 //
-// Layout: values plane by plane; in a plane a block of `width` x `lanes` values for each step x + sigma y, in it a row of `lanes`
-// values for each term, the reciprocal of the diagonal last; line y stands in lane y mod lanes. sigma lanes >= nx + reach + UNROLL - 1 or
+// Layout: values plane by plane. A plane has a block of `width` x `lanes` values for each step x + sigma y, with a row of `lanes`
+// values for each term, the reciprocal of the diagonal last. Line y is in lane y mod lanes. sigma lanes >= nx + reach + UNROLL - 1 or
 // lanes >= ny, so no two points meet; places without a point or a neighbour hold zeros. `reach` is the largest |dx| of the stencil.
-// Schedule: all lines of a tile march together, a point a step each: line y of plane p of a tile is at
-// x = step - (sigma y + tau (p + behind)). Operands of other lines lie in a window in shared memory, a row for each of the last `slots`
+// Schedule: all lines of a tile advance together, one point per step: line y of plane p of a tile is at
+// x = step - (sigma y + tau (p + behind)). Operands of other lines are in a window in shared memory, a row for each of the last `slots`
 // steps; UNROLL steps share a barrier, so that every operand of another line is at least UNROLL steps old. A lane's next line begins
-// reach + UNROLL - 1 steps after its last point at the earliest; what is held of neighbours outside the grid is zero.
-// Between tiles: the last planes of a tile are handed on point by point, each value with the number of the solve (include/exchange.cuh):
-// no fence, no flag, nothing to clear. Tiles go out by ticket in the order of planes: one waits for earlier tickets alone.
-// In strips (grids of one plane) a plane is a strip of lines, a tile one strip, and its last lines are handed on: line y is at
+// reach + UNROLL - 1 steps after its last point at the earliest; what is kept of neighbours outside the grid is zero.
+// Between tiles: the last planes of a tile are passed on point by point, each value with the number of the solve (include/exchange.cuh):
+// no fence, no flag, nothing to clear. Tickets issue tiles in the order of planes, so a tile waits only for earlier tickets.
+// In strips (grids of one plane) a plane is a strip of lines, a tile is one strip, and its last lines are passed on: line y is at
 // x = step - sigma (y + behind).
-// The transposed system runs over the mirrored grid: term k of a point is term k of the mirrored image of its neighbour.
-// Grid: any number of thread blocks of up to 384: `compute` threads that solve, then the threads that take over. Dynamic shared memory:
+// The transposed system runs on the mirrored grid: term k of a point is term k of the mirrored image of its neighbour.
+// Grid: any number of thread blocks of up to 384: `compute` threads that solve, then the threads that receive. Dynamic shared memory:
 // slots rows of the window (threads + 1 values, up to a power of two), then `depth` batches of PLACES values for each thread that solves.
-// pack: any number of thread blocks of 256, a row a thread.
-// Order: stored (columns ascending in the lower triangle that the grid stands for, the reciprocal last).
-// Bytes: width values, b, x a row; 2 (f32: 1) words of 8 bytes each way for every row of the planes handed on.
+// pack: any number of thread blocks of 256, one row per thread.
+// Order: stored (columns ascending in the lower triangle that the grid represents, the reciprocal last).
+// Bytes: width values, b, x per row; 2 (f32: 1) words of 8 bytes each way for every row of the planes passed on.
 #include "exchange.cuh"
 #include "stencil.cuh"
 
 #define SWEEP_THREADS 384
 // Steps between two barriers.
 #define UNROLL 2
-// Batches that a thread which takes over has under way.
+// Batches that a receiving thread has in flight.
 #define TAKEN 2
 // A grid, its tiles and its schedule. Twin: `SweepArg` of crates/backend-cuda/src/sweep/geometry.rs.
 struct Sweep {
     u32 nx, ny, nz;   // points of a line, lines of a plane (strip), planes (strips)
-    u32 lines;        // of the grid, ny nz but for a last strip that is shorter
+    u32 lines;        // of the grid: ny nz, except that a last strip may be shorter
     u32 sigma, tau;
     u32 lanes;
     u32 planes;       // of a tile
@@ -39,29 +39,29 @@ struct Sweep {
     u32 tiles;
     u32 steps;        // of a tile, a multiple of UNROLL
     u32 slots;        // a power of two
-    u32 compute;      // threads that solve, whole warps
+    u32 compute;      // threads that solve, in whole warps
     u32 width;        // terms and, unless unit, the reciprocal
     u32 unit;
     u32 mirrored;     // row r of the grid is row n - 1 - r
-    u32 depth;        // batches under way, at most those of the entry
+    u32 depth;        // batches in flight, at most those of the entry
     u64 plane_values; // values of a plane
 };
 
 __device__ __forceinline__ void meet() { asm volatile("bar.sync 0;" ::: "memory"); }
 
-// A value whose origin the compiler does not see, so that it stays in a register.
+// Hides the origin of a value from the compiler, so that it stays in a register.
 __device__ __forceinline__ u32 kept(u32 v) {
     asm volatile("" : "+r"(v));
     return v;
 }
 
-// The remainder of a number of either sign.
+// The remainder of a number of either sign, never negative.
 __device__ __forceinline__ int modulo(int a, int m) {
     a %= m;
     return a < 0 ? a + m : a;
 }
 
-// To shared memory without waiting for it, or zero where `wanted` is not set; groups of copies end in order.
+// Copies to shared memory without waiting, or writes zero if not `wanted`; groups of copies end in order.
 #if __CUDA_ARCH__ >= 800
 constexpr bool ASYNC = true;
 template <class T>
@@ -70,7 +70,7 @@ __device__ __forceinline__ void copy(char* room, u32 to, const char* from, bool 
     asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(at), "l"(from), "n"((int)sizeof(T)), "r"(bytes) : "memory");
 }
 __device__ __forceinline__ void end_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-// Waits until at most N groups are under way.
+// Waits until at most N groups are in flight.
 template <int N>
 __device__ __forceinline__ void await_groups() { asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory"); }
 #else
@@ -86,17 +86,17 @@ __device__ __forceinline__ void await_groups() {}
 
 constexpr int NOWHERE = -(1 << 30);
 
-// A tile of the grid that a thread block is at work on.
+// A tile of the grid that a thread block works on.
 template <class T>
 struct SweepTile {
     const Sweep& g;
-    char* room;    // the window, then what is under way
+    char* room;    // the window, then batches in flight
     u32 pitch;     // bytes of a row of the window, a power of two
     u32 tag;
 
     __device__ __forceinline__ T& cell(u32 at) const { return *(T*)(room + at); }
 
-    // The words of the value at x = 0 of line y of the plane that is `back` planes before the end of a tile (of the line that is
+    // The words of the value at x = 0 of line y of the plane `back` planes before the end of a tile (of the line
     // `back` lines before the end of a strip).
     __device__ __forceinline__ u64* handed(u64* exchange, u32 tile, u32 back, int y) const {
         u64 kept = g.strips ? g.behind : (g.behind < g.planes ? g.behind : g.planes);
@@ -104,18 +104,18 @@ struct SweepTile {
         u64 place = g.strips ? at * g.nx : (at * (g.nx + g.sigma * (g.ny - 1)) + g.sigma * y) * g.lanes + y % g.lanes;
         return exchange + place * Slot<T>::WORDS;
     }
-    // Words from a value to the next of its line.
+    // Words from a value to the next one of its line.
     __device__ __forceinline__ u32 handed_step() const { return (g.strips ? 1 : g.lanes) * Slot<T>::WORDS; }
 
-    // Bytes into a row of the window to where lane `lane` of plane p of the tile has the operand on the line off by (dy, dz), which lies in
+    // Bytes into a row of the window at which lane `lane` of plane p of the tile finds the operand on the line off by (dy, dz), which is in
     // the grid.
     __device__ __forceinline__ u32 column(int p, int lane, int dy, int dz) const {
         int l = modulo(lane + dy, (int)g.lanes), pp = p + dz;
         return (pp >= 0 ? pp * g.lanes + l : g.compute + (-1 - pp) * g.lanes + l) * (u32)sizeof(T);
     }
 
-    // Place among the values of the first term of the point whose mirrored image is x of the line off by (dy, dz) from line y of plane z.
-    // May lie outside where that line does.
+    // The place, among the values of the first term, of the point whose mirrored image is x of the line off by (dy, dz) from line y of
+    // plane z. May lie outside if that line does.
     __device__ __forceinline__ i64 mirrored_place(u32 z, int y, int x, int dy, int dz) const {
         int plane = (int)g.nz - 1 - (int)z - dz, line = (int)g.ny - 1 - y - dy;
         if (g.strips) {
@@ -127,7 +127,7 @@ struct SweepTile {
         return plane * (i64)g.plane_values + step * (i64)(g.width * g.lanes) + modulo(line, (int)g.lanes);
     }
 
-    // Takes over what the tile before hands on.
+    // Receives what the previous tile passes on.
     __device__ __forceinline__ void take(u32 tile, const u64* exchange) const {
         u32 i = threadIdx.x - g.compute;
         u32 lanes = g.strips ? 1 : g.lanes;
@@ -138,12 +138,12 @@ struct SweepTile {
         u32 source = g.strips ? tile - 1 : (tile * g.planes - 1 - r) / g.planes;
         u32 back = g.strips ? r : g.planes - 1 - (tile * g.planes - 1 - r) % g.planes;
         u32 word_step = handed_step();
-        // Batches that are under way: where they are, and what came.
+        // Batches in flight: where they are, and what has arrived.
         int x = -(lead + (int)g.sigma * lane), y = lane;
         const u64* from = here ? handed((u64*)exchange, source, back, y) + (i64)x * word_step : exchange;
         Slot<T> ring[TAKEN][UNROLL];
         const u64* places[TAKEN];
-        u32 wanted[TAKEN];  // a bit a step
+        u32 wanted[TAKEN];  // a bit per step
         auto load = [&](auto k) {
             each<UNROLL>([&](auto u) {
                 if (wanted[k] >> u & 1) ring[k][u].load(places[k] + u * word_step);
@@ -175,7 +175,7 @@ struct SweepTile {
                         each<UNROLL>([&](auto u) { all = all && (!(wanted[i] >> u & 1) || ring[i][u].holds(tag)); });
                         return all;
                     };
-                    // A miss asks for everything under way again, so that a wait is paid once.
+                    // After a miss, everything in flight is loaded again, so that one wait serves all.
                     while (!complete()) each<TAKEN>([&](auto k) { load(k); });
                     each<UNROLL>([&](auto u) { cell((u32)(step + u) * pitch & mask | own) = ring[i][u].value(); });
                     step += UNROLL;
@@ -186,15 +186,15 @@ struct SweepTile {
         }
     }
 
-    // Solves by a stencil that the compiler knows.
+    // Solves with a stencil that the compiler knows.
     template <int POINTS, int DEPTH, bool TRANSPOSED>
     __device__ __forceinline__ void solve(u32 tile, const T* values, const T* b, T* x, u64* exchange) const {
         using S = Stencil<POINTS>;
         using L = Lines<POINTS>;
         constexpr int TERMS = L::terms, COUNT = L::count;
-        // What a thread needs of a step: the row's terms, its reciprocal, its b. An odd number of places a thread, for the banks.
+        // What a thread needs for a step: the row's terms, its reciprocal, its b. An odd number of places per thread avoids bank conflicts.
         constexpr int PARTS = TERMS + 2, PLACES = (UNROLL * PARTS) | 1;
-        // Steps whose parts are in registers before they are due: all, but where registers are short.
+        // Steps whose parts are loaded to registers before they are due: all, unless registers are short.
         constexpr int EARLY = !TRANSPOSED || TERMS <= 9 || sizeof(T) == 4 ? UNROLL : ASYNC && TERMS <= 13 ? 1 : 0;
         const bool strips = L::is_flat && g.strips;
         int p = threadIdx.x / g.lanes, lane = threadIdx.x % g.lanes;
@@ -204,7 +204,7 @@ struct SweepTile {
         u64 n = (u64)g.nx * g.lines;
         int lead = (int)(strips ? g.sigma * g.behind : g.tau * (g.behind + p));
         int period = (int)kept(g.sigma * g.lanes), nx = (int)kept(g.nx), lanes = (int)kept(g.lanes);
-        // Both cursors begin at step 0, before the lane's first line; from a line to the lane's next, rows jump. A lane without a line
+        // Both cursors begin at step 0, before the lane's first line; rows jump from a line to the lane's next. A lane without a line
         // is nowhere.
         int first_x = -(lead + (int)g.sigma * lane);
         i64 along = g.mirrored ? -1 : 1;
@@ -212,7 +212,7 @@ struct SweepTile {
         if (g.mirrored) row = (i64)n - 1 - row;
         i64 jump = ((i64)lanes * nx - period) * along;
 
-        // What is under way, a batch after the other.
+        // What is in flight, one batch after the other.
         int next_x = lane < lines ? first_x : NOWHERE, next_y = lane;
         const T* next_b = b + row;
         u32 width = kept(lanes * (u32)sizeof(T));
@@ -265,14 +265,14 @@ struct SweepTile {
             if (next_x >= nx) {
                 next_y += lanes;
                 next_b += jump;
-                // Mirrored strips do not begin where strips do.
+                // Mirrored strips do not begin where strips begin.
                 if constexpr (TRANSPOSED && L::is_flat)
                     if (strips && next_y < lines) aim(next_x - period);
                 next_x = next_y < lines ? next_x - period : NOWHERE;
             }
         };
 
-        // The line that is solved. Its neighbours' columns are the lane's at every line, but for those outside the grid.
+        // The line being solved. Its neighbours' columns are the lane's for every line, except those outside the grid.
         int now_x = lane < lines ? first_x : NOWHERE, now_y = lane;
         u32 zeros = blockDim.x * (u32)sizeof(T);
         u32 columns[COUNT + 1], lane_column[COUNT + 1], delay[COUNT + 1];
@@ -330,7 +330,7 @@ struct SweepTile {
                         constexpr int wide = L::hi(c) - L::lo(c), first = L::first(c), terms = L::first(c + 1) - first;
                         if constexpr (wide > 0) held[c][0] = held[c][1];
                         if constexpr (wide > 1) held[c][1] = held[c][2];
-                        // With dx = 0 alone a neighbour's value is there wherever this row is.
+                        // If all dx are 0, a neighbour's value is there wherever this row is.
                         held[c][wide] = wide == 0 || (u32)(now_x + u + L::hi(c)) < (u32)nx ? lead_value[u][c] : T(0);
                         each<terms>([&](auto j) {
                             constexpr int k = first + j;
@@ -370,7 +370,7 @@ struct SweepTile {
         await_groups<0>();
     }
 
-    // Solves by any stencil: every operand from the window, every value when it is needed.
+    // Solves with any stencil: every operand comes from the window, every value is loaded when it is needed.
     template <bool TRANSPOSED>
     __device__ __forceinline__ void solve_any(const Terms& terms, u32 tile, const T* values, const T* b, T* x, u64* exchange) const {
         int p = threadIdx.x / g.lanes, lane = threadIdx.x % g.lanes, nx = (int)g.nx, period = (int)(g.sigma * g.lanes);
@@ -423,8 +423,8 @@ struct SweepTile {
     }
 };
 
-// Tile by tile, by tickets. state: the ticket, thread blocks that are done, the number of the last solve. `solve` is for the threads that
-// solve: solve(tile's object, tile).
+// Tile by tile, by tickets. state: the ticket, thread blocks that are done, the number of the last solve. The threads that solve call
+// solve(tile's object, tile).
 template <class T, class F>
 __device__ __forceinline__ void sweep_tiles(const Sweep& g, u64* exchange, u32* state, const Monitor* gate, const F& solve) {
     extern __shared__ __align__(128) char room[];
@@ -455,7 +455,7 @@ __device__ __forceinline__ void sweep_tiles(const Sweep& g, u64* exchange, u32* 
     }
 }
 
-// A row's entries to the places of their terms; `values` held zeros.
+// Moves a row's entries to the places of their terms; `values` held zeros.
 template <class T>
 __device__ __forceinline__ void pack(const Sweep& g, const Terms& terms, const u32* row_ptr, const u32* cols, const T* from, const T* inv_diag, T* values) {
     u64 n = (u64)g.nx * g.lines;
@@ -467,7 +467,7 @@ __device__ __forceinline__ void pack(const Sweep& g, const Terms& terms, const u
         T* to = values + plane * g.plane_values + (x + g.sigma * in_plane) * (g.width * g.lanes) + in_plane % g.lanes;
         u32 first = row_ptr[row], last = row_ptr[row + 1], k = 0;
         for (u32 i = 0; i < last - first; i++) {
-            // Ascending in the lower triangle that the grid stands for.
+            // Ascending in the lower triangle that the grid represents.
             u32 e = g.mirrored ? last - 1 - i : first + i;
             u64 c = g.mirrored ? n - 1 - cols[e] : cols[e];
             if (c == r) continue;
@@ -491,7 +491,7 @@ __device__ __forceinline__ void pack(const Sweep& g, const Terms& terms, const u
 #define SWEEP(T, t, POINTS, DEPTH)                                                               \
     SWEEP_OF(T, t, sptrsv##POINTS, POINTS, DEPTH, false)                                         \
     SWEEP_OF(T, t, sptrsv_transposed##POINTS, POINTS, DEPTH, true)
-// Batches under way: `DEPTHS` of crates/backend-cuda/src/sweep/geometry.rs.
+// Batches in flight: `DEPTHS` of crates/backend-cuda/src/sweep/geometry.rs.
 #define SWEEPS(T, t)                                                                             \
     SWEEP(T, t, 5, 10) SWEEP(T, t, 7, 10) SWEEP(T, t, 9, 8) SWEEP(T, t, 13, 6) SWEEP(T, t, 15, 6) SWEEP(T, t, 19, 5) SWEEP(T, t, 27, 5) SWEEP(T, t, 33, 4)
 FOR_EACH_TYPE(SWEEPS)

@@ -1,11 +1,11 @@
-// Syncfree: triangular solves that count what a row still waits for, by columns; and by rows with as many lanes as rows are long.
+// Syncfree: triangular solves by columns that count what a row still waits for, and by rows with as many lanes as rows are long.
 //
-// Layout: rows as in include/sptrsv.cuh. By columns: `m` holds the columns of the system in the place of rows (the rows of its
+// Layout: rows as in include/sptrsv.cuh. By columns: `m` holds the columns of the system instead of rows (the rows of its
 // transpose), `lower` still that of the system; degrees[i] is how many entries off the diagonal row i has, arrivals[i] and sums[i]
 // are 0 between solves: whoever solves row i reads them last and clears them.
-// Grid: any number of thread blocks of 256. By columns: a warp a column, a ticket for `deep` of them. By rows: see include/sptrsv.cuh.
-// Order: by columns none, sums are atomic; x_i = (b_i + sum) / d_i with the products -t x_j rounded. By rows: n lanes and a halving tree.
-// Bytes: by columns entries, offsets, reciprocals, degrees, b, x once; two atomics an entry. By rows: as elementwise.
+// Grid: any number of thread blocks of 256. By columns: one warp per column, `deep` of them per ticket. By rows: see include/sptrsv.cuh.
+// Order: by columns none, as sums are atomic; x_i = (b_i + sum) / d_i, products -t x_j rounded. By rows: n lanes and a halving tree.
+// Bytes: by columns entries, offsets, reciprocals, degrees, b, x once; two atomics per entry. By rows: as elementwise.
 #include "sptrsv.cuh"
 
 __device__ __forceinline__ u32 arrived_at(const u32* at) {
@@ -14,7 +14,7 @@ __device__ __forceinline__ u32 arrived_at(const u32* at) {
     return seen;
 }
 
-// One more, after everything that this thread did before.
+// Adds one, after everything that this thread did before.
 __device__ __forceinline__ void arrive(u32* at) { asm volatile("red.release.gpu.global.add.u32 [%0], 1;" ::"l"(at) : "memory"); }
 
 template <class T>
@@ -27,7 +27,7 @@ __device__ __forceinline__ void solve_columns(const TriangleRows<T>& m, u32 deep
         for (u32 run = 0; run < deep && first + run < m.nrows; run++) {
             u32 col = m.row((u32)first + run);  // of the system
             u32 begin = __ldg(m.ptr + col), len = __ldg(m.ptr + col + 1) - begin;
-            // Before the wait.
+            // Loaded before the wait.
             u32 row = col;
             T value = T(0);
             if (lane < len) row = __ldg(m.idx + begin + lane), value = m.value(begin + lane);
@@ -39,7 +39,7 @@ __device__ __forceinline__ void solve_columns(const TriangleRows<T>& m, u32 deep
                     for (u32 vain = 0; arrived_at(arrivals + col) != degree; vain++)
                         if (vain > PATIENCE) __nanosleep(NAP);
                     s += __ldcg(sums + col);
-                    // Every term of this row has come: nobody touches these again before the next solve.
+                    // All terms of this row have arrived: nobody touches these again before the next solve.
                     arrivals[col] = 0;
                     sums[col] = T(0);
                 }

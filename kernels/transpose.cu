@@ -3,12 +3,12 @@
 // Layout: A and A^T as CSR stores them. `positions` holds, for each entry of A^T, its position among the entries of A. Threads write the positions of a
 // column in any order. Sorting them then sorts the rows as well, because positions ascend with rows. A column of more than SORTED entries is a bitmap of
 // rows in device memory; its entries are found by a search in each row.
-// Grid: 1024 entries per thread block of 256, four per thread; a warp sorts a column; a thread block of BITMAP_THREADS handles a long column.
+// Grid: 1024 entries per thread block of 256, four per thread; one warp sorts a column; a thread block of BITMAP_THREADS handles a long column.
 // Order: none is summed.
 // Bytes: pattern: columns of A twice, positions four times, the row of each entry three times. Values: positions once, values read and written once.
 #include "bitmap.cuh"
 
-// Entries of a column that a warp sorts.
+// The most entries of a column that a warp sorts.
 #define SORTED 512u
 
 // The columns of four entries, 256 apart; fewer at the end.
@@ -19,7 +19,7 @@ __device__ __forceinline__ u32 four_columns(const u32* cols, u32 nnz, u32 (&col)
     return first;
 }
 
-// Entries of each column.
+// Counts the entries of each column.
 __device__ __forceinline__ void count_columns(const u32* cols, u32 nnz, u32* counts) {
     u32 col[4];
     four_columns(cols, nnz, col);
@@ -28,7 +28,7 @@ __device__ __forceinline__ void count_columns(const u32* cols, u32 nnz, u32* cou
         if (col[k] != PADDING) atomicAdd(counts + col[k], 1u);
 }
 
-// Each entry to the next free place of its column.
+// Moves each entry to the next free place of its column.
 __device__ __forceinline__ void place_entries(const u32* cols, u32 nnz, u32* cursors, u32* positions) {
     u32 col[4], first = four_columns(cols, nnz, col);
 #pragma unroll
@@ -58,7 +58,7 @@ __device__ __forceinline__ void sort_columns(const u32* ptr, u32 ncols, const u3
     }
 }
 
-// The listed columns, a thread block each.
+// The listed columns, one thread block each.
 __device__ __forceinline__ void sort_long(const u32* ptr, const u32* list, const u32* listed, const u32* rows_of, const u32* a_ptr, const u32* a_cols, u32* bitmaps, u32 words, u32* positions, u32* rows) {
     Bitmap set(bitmaps, words);
     for (u32 i = blockIdx.x; i < *listed; i += gridDim.x) {
@@ -93,7 +93,7 @@ __device__ __forceinline__ void move_values(const T* values, const u32* position
         if (first + k * 256 < nnz) out[first + k * 256] = v[k];
 }
 
-// The pattern has no type of its own; the names have one as all kernels do.
+// The pattern does not depend on a type, but the names have one, as those of all kernels do.
 #define ENTRIES(T, t)                                                                            \
     extern "C" __global__ void __launch_bounds__(256) count_transpose_##t(const u32* cols, u32 nnz, u32* counts) { count_columns(cols, nnz, counts); } \
     extern "C" __global__ void __launch_bounds__(256) place_transpose_##t(const u32* cols, u32 nnz, u32* cursors, u32* positions) { place_entries(cols, nnz, cursors, positions); } \

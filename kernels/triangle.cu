@@ -1,7 +1,7 @@
 // Triangles: new values from device memory into the layouts of plans.
 //
-// Layout: `from` gives for each of n places where its value is among the triangle's, PADDING for a place without one.
-// Grid: 1024 places a thread block of 256.
+// Layout: `from` gives for each of n places where its value is among the triangle's, PADDING if a place has no value.
+// Grid: 1024 places per thread block of 256.
 // Order: element-wise; a reciprocal is rounded once.
 // Bytes: `from` and what is written once, the values by sectors of 32 bytes.
 #include "spandrel.cuh"

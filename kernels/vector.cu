@@ -1,8 +1,8 @@
 // Vectors and scalars: level 1, the monitor, and the fused steps of CG and BiCGStab.
 //
 // Layout: vectors are contiguous; scalars one element each.
-// Grid: 1024 elements a thread block of 256. With a sum, the first warp then forms the block's result from shared memory; the warp
-// that hands in the last result combines them and does what depends on the sums.
+// Grid: 1024 elements per thread block of 256. With a sum, the first warp then forms the block's result from shared memory; the warp
+// that hands in the last result combines them and does the work that depends on the sums.
 // Order: that of Backend::dot: 32 lanes, lane l takes l, l + 32, ... by fma from +0, then a halving tree.
 // Bytes: each operand once.
 #include "spandrel.cuh"
@@ -10,7 +10,7 @@
 __device__ __forceinline__ u64 blocks_of(u64 n) { return (n + BLOCK - 1) / BLOCK; }
 
 // Element-wise operations: `load(i, k)` reads the operands of element i into place k, `store(i, k)` computes and writes. All loads of
-// a thread are in flight before `ready()`, which asks the gate and forms the coefficients.
+// a thread are in flight before `ready()`, which checks the gate and forms the coefficients.
 template <class Load, class Ready, class Store>
 __device__ __forceinline__ void elementwise(u64 n, Load load, Ready ready, Store store) {
     u64 first = (u64)blockIdx.x * BLOCK + threadIdx.x;
@@ -36,7 +36,7 @@ FOR_EACH_TYPE(FILL)
     }
 FOR_EACH_TYPE(COPY)
 
-// y = fma(a, x, b*y); b = 0 never uses y, and never reads it where the host knows.
+// y = fma(a, x, b*y); b = 0 never uses y, and does not even read it if the host knows that b = 0.
 template <class T>
 __device__ __forceinline__ void axpby(u64 n, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, T* y, const Monitor* gate) {
     T vx[4], vy[4], a, b;
@@ -108,7 +108,7 @@ FOR_EACH_TYPE(HADAMARD)
     }
 FOR_EACH_TYPE(ASSIGN)
 
-// The type that an element is not of.
+// The other element type.
 template <class T>
 struct Other;
 template <>
@@ -139,7 +139,7 @@ __device__ __forceinline__ void round_to(double v, double* y) { *y = v; }
     }
 FOR_EACH_TYPE(CAST)
 
-// The bits of |x|, which ascend with it: an infinity's are above those of all numbers, a NaN's above these.
+// The bits of |x|, which ascend with it: those of infinity are above those of all numbers, those of a NaN above both.
 __device__ __forceinline__ u64 magnitude(double x) { return (u64)__double_as_longlong(x) & 0x7fffffffffffffffull; }
 
 // The largest of the numbers of a thread block of 256, in its first thread.
@@ -159,7 +159,7 @@ __device__ __forceinline__ u64 largest(u64 v) {
     return v;
 }
 
-// 2^e of a magnitude's bits, e held to -1022 .. 1022; 1 of zero, infinity and NaN.
+// 2^e from a magnitude's bits, e limited to -1022 .. 1022; 1 for zero, infinity and NaN.
 __device__ __forceinline__ double binade(u64 bits) {
     u64 exponent = bits >> 52;
     if (bits == 0 || exponent == 0x7ff) return 1.0;
@@ -167,7 +167,7 @@ __device__ __forceinline__ double binade(u64 bits) {
     return __longlong_as_double((i64)(exponent << 52));
 }
 
-// The binade of the largest magnitude: a result for each thread block, and the last of these to end takes the largest of them. Any grid.
+// The binade of the largest magnitude: one result per thread block, and the last block to end takes the largest of them. Any grid.
 #define BINADE(T, t)                                                                                                        \
     extern "C" __global__ void __launch_bounds__(256)                                                                       \
         binade_vector_##t(u64 n, const T* x, u64* results, u32* ticket, double* out, const Monitor* gate) {                 \
@@ -192,7 +192,7 @@ __device__ __forceinline__ double binade(u64 bits) {
     }
 FOR_EACH_TYPE(BINADE)
 
-// A block's x . y from shared memory, by the first warp; the result in lane 0. Of no elements +0.
+// A block's x . y from shared memory, by the first warp; the result is in lane 0, +0 if there are no elements.
 template <class T>
 __device__ __forceinline__ T block_dot(const T* x, const T* y, u64 n) {
     u64 left = n - (u64)blockIdx.x * BLOCK;
@@ -203,7 +203,7 @@ __device__ __forceinline__ T block_dot(const T* x, const T* y, u64 n) {
     return halve(acc);
 }
 
-// x . y, or its root.
+// x . y, or its square root.
 template <class T>
 __device__ __forceinline__ void dot(u64 n, const T* x, const T* y, bool root, const Tree<T>& tree, const Monitor* gate) {
     __shared__ T shared_x[BLOCK], shared_y[BLOCK];
@@ -243,7 +243,7 @@ FOR_EACH_TYPE(OBSERVE)
     }
 FOR_EACH_TYPE(REQUIRE)
 
-// Up to two scalars that must hold before the work of a fused step, each with its quantity; and what is observed at its end.
+// Up to two scalars that must be valid before a fused step does its work, each with its quantity; and what is observed at its end.
 template <class T>
 struct Checks {
     const T* value[2];
@@ -253,10 +253,10 @@ struct Checks {
     u32 phase;
     u32 nonzero;        // whether the second sum must not be zero, as quantity `after`
     u32 after;
-    u32 owes;           // whether x has still to take the step
+    u32 owes;           // whether x must still take the step
 };
 
-// Whether the step goes on. Every thread decides alike from scalars that this step does not write; one says so to the monitor.
+// Whether the step continues. All threads decide alike from scalars that this step does not write; one thread tells the monitor.
 template <class T>
 __device__ __forceinline__ bool admitted(const Checks<T>& checks, Monitor* monitor) {
     if (!open(monitor)) return false;
@@ -272,7 +272,7 @@ __device__ __forceinline__ bool admitted(const Checks<T>& checks, Monitor* monit
     return false;
 }
 
-// What the monitor makes of a step's sums. One thread.
+// What the monitor makes of a step's sums. One thread calls this.
 template <class T>
 __device__ __forceinline__ void conclude(const Checks<T>& checks, T first, T second, Monitor* monitor) {
     if (!monitor) return;
@@ -281,7 +281,7 @@ __device__ __forceinline__ void conclude(const Checks<T>& checks, T first, T sec
     if (checks.owes) monitor->owed = 1;
 }
 
-// The end of a step with K sums of the thread block's 1024 elements, x_k . y_k from shared memory.
+// The end of a step with K sums over the thread block's 1024 elements, x_k . y_k from shared memory.
 template <class T, int K>
 __device__ __forceinline__ void end_step(u64 n, const T* x0, const T* y0, const T* x1, const T* y1, const Checks<T>& checks, const Tree<T>& tree, Monitor* monitor) {
     __syncthreads();
@@ -327,7 +327,7 @@ __device__ __forceinline__ void cg_update(u64 n, const Coeff<T>& ca, const T* p,
     }
 FOR_EACH_TYPE(CG_UPDATE)
 
-// r = r - alpha v; r . r: the first half of BiCGStab, and the step of CG but for x.
+// r = r - alpha v; r . r: the first half of BiCGStab, and the step of CG without x.
 template <class T>
 __device__ __forceinline__ void residual_step(u64 n, const Coeff<T>& ca, const T* v, T* r, const Checks<T>& checks, const Tree<T>& tree, Monitor* monitor) {
     __shared__ T shared_r[BLOCK];
@@ -359,7 +359,7 @@ __device__ __forceinline__ void residual_step(u64 n, const Coeff<T>& ca, const T
     }
 FOR_EACH_TYPE(RESIDUAL_STEP)
 
-// x = fma(alpha, p, fma(omega, s, x)); r = r - omega t; r . r; shadow . r. `s` null: r before its update.
+// x = fma(alpha, p, fma(omega, s, x)); r = r - omega t; r . r; shadow . r. If `s` is null, it is r before its update.
 template <class T>
 __device__ __forceinline__ void bicgstab_update(u64 n, const Coeff<T>& ca, const T* p, const Coeff<T>& co, const T* s, const T* t, const T* shadow, T* x, T* r, const Checks<T>& checks, const Tree<T>& tree, Monitor* monitor) {
     __shared__ T shared_r[BLOCK], shared_w[BLOCK];
@@ -429,8 +429,8 @@ __device__ __forceinline__ void hadamard_dot(u64 n, const T* d, const T* r, T* z
     }
 FOR_EACH_TYPE(HADAMARD_DOT)
 
-// The coefficients of BiCGStab's direction, read by one thread for its thread block. The last of the grid to have read them overwrites the
-// scalar that they were made of.
+// The coefficients of BiCGStab's direction, read by one thread for its thread block. The last thread block to read them overwrites
+// the scalar that they were made of.
 template <class T>
 __device__ __forceinline__ bool take_coefficients(const Coeff<T>& cb, const Coeff<T>& cc, T (&shared)[2], const T* from, T* to, u32* ticket) {
     if (threadIdx.x == 0) {
@@ -443,12 +443,12 @@ __device__ __forceinline__ bool take_coefficients(const Coeff<T>& cb, const Coef
     return true;
 }
 
-// What the end of an iteration of CG has to do.
+// What is to be done at the end of an iteration of CG.
 #define STEPS 1u
 #define TURNS 2u
 
-// x = x + alpha p if it is owed; p = fma(1, z, b*p), then `to` = `from`: the end of an iteration of CG, whose coefficients still need what
-// `to` held. One thread of each thread block decides; all decide alike, and the last of them to have read writes.
+// x = x + alpha p if it is owed; p = fma(1, z, b*p), then `to` = `from`: the end of an iteration of CG, whose coefficients still need
+// the old `to`. One thread of each thread block decides; all decide alike, and the last one to have read writes.
 template <class T>
 __device__ __forceinline__ void cg_direction(u64 n, const T* z, const Coeff<T>& cb, const Coeff<T>& ca, T* p, T* x, const T* from, T* to, const T* required, u32 what, u32* ticket, Monitor* monitor) {
     __shared__ T coefficients[2];

@@ -1,29 +1,29 @@
-// The sweep where thread blocks come in clusters: exact triangular solve on a grid, blocks of 8 lines of 4 planes as a dataflow of warps.
+// The sweep on clusters of thread blocks: exact triangular solve on a grid, with blocks of 8 lines of 4 planes as a dataflow of warps.
 //
 // Variants: sm_90
 //
 // Layout: values by tile (PLANES planes) and block (LINES lines of each of them: line l of plane p of block j lies at y = LINES j + l - shear p);
-// of a block 4 (batches - 1) rows of `width` x 32 values, row t holding the points x = t - by_line l - by_plane p of its lines, lane LINES p + l:
-// terms in pairs by lane, an odd one by itself, the reciprocal of the diagonal last (1 for a unit diagonal). Places without a point or
+// a block has 4 (batches - 1) rows of `width` x 32 values, row t holding the points x = t - by_line l - by_plane p of its lines, lane LINES p + l:
+// terms in pairs by lane, an odd one alone, the reciprocal of the diagonal last (1 for a unit diagonal). Places without a point or
 // a neighbour hold zeros.
-// Schedule: a warp solves a block, a line a lane, a row a step, four rows a batch; batch 0 are zeros before the first row. The shear is such
-// that a block reads its own planes and the block before it in its tile, and two blocks of the tile before; the slopes are such that a point's
-// operands are at least a row old, those on planes before AGE rows. What is older than the batch is read from a ring in shared memory, what
+// Schedule: a warp solves a block, one line per lane, one row per step, four rows per batch; batch 0 is zeros before the first row. The shear is such
+// that a block reads its own planes and the previous block of its tile, and two blocks of the previous tile; the slopes are such that a point's
+// operands are at least one row old, those on earlier planes AGE rows. What is older than the batch is read from a ring in shared memory; what
 // is younger comes by a shuffle. After a batch the block's progress is published; what the next block reads is kept for `deep` batches. A warp
-// waits until the blocks that it reads have come far enough, and until those that read what it kept no longer need what it overwrites.
-// Parts: a tile's blocks are dealt to `parts` thread blocks, `warps` to each in turn, as a multiprocessor's shared memory moves values for three
-// or four solving warps and no more. Warps of their own take over what a part reads of others into rings like the others, and move b and x
-// in chunks of 8 rows, 8 points of 4 lines an instruction. Inside a cluster values travel through the shared memory of the taker (slots of NEAR
+// waits until the blocks that it reads have come far enough, and until the blocks that read from it no longer need what it overwrites.
+// Parts: a tile's blocks are dealt to `parts` thread blocks, `warps` to each in turn, because a multiprocessor's shared memory serves only three
+// or four solving warps. Separate warps receive what a part reads from others, into rings like the others, and move b and x
+// in chunks of 8 rows, 8 points of 4 lines per instruction. Inside a cluster values travel through the receiver's shared memory (slots of NEAR
 // rows, each value with the number of its batch), between clusters through device memory with the number of the solve (include/exchange.cuh).
 // No fence, nothing to clear.
-// Progress: clusters draw tiles by ticket in the order of planes, and wait for earlier tickets and for each other alone; thread blocks of
-// a cluster run together. Which waits cannot form a circle: see crates/backend-cuda/src/sweep/wavefront.rs.
+// Progress: clusters draw tiles by ticket in the order of planes, and wait only for earlier tickets and for each other; thread blocks of
+// a cluster run together. Why waits cannot form a cycle: see crates/backend-cuda/src/sweep/wavefront.rs.
 // Coefficients come by bulk copies, `depth` batches ahead.
-// The transposed system has packed values of its own, as the lower triangle of the mirrored grid.
-// Grid: clusters of thread blocks of 32 (solvers + takers + movers) threads. Dynamic shared memory: `shared` of that file.
-// pack: any number of thread blocks of 256, a row a thread. mirror: the same, a row of the layout a warp.
-// Order: stored (columns ascending in the lower triangle that the grid stands for, the reciprocal last).
-// Bytes: width values (with the rows' ends some rows / nx of them), b, x a row; 2 (f32: 1) words of 8 bytes each way for every point handed on between clusters.
+// The transposed system has its own packed values, as the lower triangle of the mirrored grid.
+// Grid: clusters of thread blocks of 32 (solvers + takers + movers) threads; takers receive. Dynamic shared memory: `shared` of that file.
+// pack: any number of thread blocks of 256, one row per thread. mirror: the same, one row of the layout per warp.
+// Order: stored (columns ascending in the lower triangle that the grid represents, the reciprocal last).
+// Bytes: width values (about rows / nx times, for rows past line ends), b, x per row; 2 (f32: 1) words of 8 bytes each way per point passed between clusters.
 #include "cluster.cuh"
 #include "schedule.cuh"
 
@@ -33,16 +33,16 @@
 // A grid, its tiles and its schedule. Twin: `WavefrontArg` of crates/backend-cuda/src/sweep/wavefront.rs.
 struct Wavefront {
     u32 nx, ny, nz;
-    u32 by_line, by_plane;  // rows by which a line follows the one before, and a plane
-    u32 shear;      // lines by which a plane of a block lies before the one before it
+    u32 by_line, by_plane;  // rows by which a line follows the previous line, and a plane the previous plane
+    u32 shear;      // lines by which a plane of a block lies before the previous plane
     u32 blocks;     // of a tile
-    u32 parts;      // of a tile, a thread block each
+    u32 parts;      // of a tile, one thread block each
     u32 warps;      // that solve a part: block j is warp j mod warps of part j / warps mod parts
     u32 tiles;
     u32 batches;    // of a block
     u32 movers;     // warps that move b and x
     u32 deep;       // batches that a block keeps for the blocks after it
-    u32 depth;      // batches of coefficients under way
+    u32 depth;      // batches of coefficients in flight
     u32 mirrored;   // row r of the grid is row n - 1 - r
     u32 unused;     // for the alignment
     u64 tile_values;
@@ -56,44 +56,44 @@ struct Waves {
     using G = Schedule<POINTS>;
     using C = Cells<T>;
     static constexpr int TERMS = G::TERMS, WIDTH = G::WIDTH, COUNT = L::count, HANDED = G::HANDED, SHARE = 32 / HANDED;
-    // Batches of a block's own ring, chunks of b under way.
+    // Batches of a block's own ring, chunks of b in flight.
     static constexpr int RING = 4, ROOMS = 4;
-    // Bytes: a row of coefficients' one term, a row of a ring, a batch of coefficients, what b waits in, a row of slots.
+    // Bytes: one term of a row of coefficients, a row of a ring, a batch of coefficients, the room for b, a row of slots.
     static constexpr u32 SIZE = sizeof(T), ROW = 32 * SIZE, PITCH = 34 * SIZE, STAGE = 4 * WIDTH * ROW, ROOM_B = 8 * ROOMS * PITCH, SLOTS = HANDED * C::SLOT;
 
     const Wavefront& g;
-    u32 rings, kept, copies, rooms, stages, bars, slots, progress, moved, taken;  // where they begin
+    u32 rings, kept, copies, rooms, stages, bars, slots, progress, moved, taken;  // where each begins
     u32 lane, rank, crew, tag, seq, tile, part, turn;
 
-    // Whether a block is this part's; its warp, and for others the place after the last.
+    // Whether a block belongs to this part; its warp, or the place after the last for other blocks.
     __device__ __forceinline__ bool here(int j) const { return (u32)j % turn / g.warps == part; }
     __device__ __forceinline__ u32 at(int j) const { return here(j) ? (u32)j % g.warps : g.warps; }
-    // The thread block of a part, of this tile or one after it (or before).
+    // The thread block of a part, of this tile or of one `after` it (negative: before).
     __device__ __forceinline__ u32 rank_of(int after, u32 of_part) const { return (rank / g.parts + after) * g.parts + of_part % g.parts; }
     __device__ __forceinline__ u32 ring_of(int j) const { return rings + at(j) * (RING * 4 * PITCH); }
-    // What a block keeps for the next: rows of 8 values, four blocks side by side.
+    // What a block keeps for the next one: rows of 8 values, four blocks side by side.
     __device__ __forceinline__ u32 kept_of(int j) const { return kept + at(j) / 4 * (g.deep * 4 * PITCH) + at(j) % 4 * (8 * SIZE); }
-    // Of a block of the tile before: rows of HANDED values, several blocks side by side.
+    // The copy of a block of the previous tile: rows of HANDED values, several blocks side by side.
     __device__ __forceinline__ u32 copy_of(int j) const { return copies + at(j) / SHARE * (g.deep * 4 * PITCH) + at(j) % SHARE * (HANDED * SIZE); }
-    // Of block j of the tile (d = 0) or of the one before it.
+    // The progress of block j of the tile (d = 0) or of the previous one.
     __device__ __forceinline__ u32 progress_of(int d, int j) const { return progress + (d * (int)g.blocks + j) * 4; }
     // Batches of a warp's blocks that have left its ring.
     __device__ __forceinline__ u32 moved_of(u32 w) const { return moved + w * 4; }
-    // Who takes a block over: the part of the next tile that solves it, the one that solves the block before it, and that of the next block.
+    // Who receives a block: the part of the next tile that solves it, the part that solves the previous block, and the part of the next block.
     enum Taker { SAME, PREVIOUS, NEXT };
-    // What they have taken of it.
+    // How much of it they have received.
     __device__ __forceinline__ u32 taken_of(Taker by, int j) const { return taken + (by * g.blocks + j) * 4; }
     __device__ __forceinline__ u32 slot_of(Taker by, int j) const { return slots + (by == SAME ? (u32)j % g.warps : g.warps + by - 1) * (NEAR * SLOTS); }
     // Barriers of a warp: for coefficients, then for b.
     __device__ __forceinline__ u32 bars_of(u32 w) const { return bars + w * (g.depth + ROOMS) * 8; }
     // The words of row 0 of a block of a cluster's last tile.
     __device__ __forceinline__ u64 handed(u32 cluster, int j) const { return ((u64)cluster * g.blocks + j) * (4 * (g.batches - 1) * HANDED) * Slot<T>::WORDS; }
-    // Where batch k of a block stands in a ring of so many batches: those that are needed at the same time stand in the same place.
+    // Where batch k of a block stands in a ring of so many batches. Batches that are needed at the same time stand in the same place.
     __device__ __forceinline__ u32 place(u32 of_tile, int j, int k, u32 ring) const {
         return (u32)(k + (int)(4 * ring) + j * G::BLOCK_LAG + (int)of_tile * G::TILE_LAG) % ring * (4 * PITCH);
     }
 
-    // What a lane watches for its warp: a progress, and what it has to be for batch k: k + lead, at most `most`.
+    // What a lane watches for its warp: a progress, and the value that it must have for batch k: k + lead, at most `most`.
     struct Watch {
         u32 at;
         int lead, most;
@@ -102,7 +102,7 @@ struct Waves {
             while (!__all_sync(ALL, progress_at(at) >= need)) {}
         }
     };
-    // Of block j of the tile (d = 0), or of a copy of it (of the one before, d = 1).
+    // For block j of the tile (d = 0) with `solves`, or for receiving block j of the tile (d = 0) or of the previous one (d = 1).
     __device__ __forceinline__ Watch watch(int d, int j, bool solves) const {
         Watch w{progress, G::NONE, (int)g.batches};
         auto beside = [&](int side) { return j + side >= 0 && j + side < (int)g.blocks; };
@@ -114,7 +114,7 @@ struct Waves {
                     if (solves && lane == before * 3 + s && beside(side)) w = {progress_of(before, j + side), need, (int)g.batches};
                 if constexpr (release > G::NONE) {
                     if (d == before && lane == 9 + s && beside(side) && here(j + side)) w = {progress_of(0, j + side), release - (int)g.deep, (int)g.batches};
-                    // The block whose place this one takes over must have been read to its end.
+                    // The block whose place this one takes must have been read to its end.
                     int last = j - (int)turn;
                     if (d == before && lane == 18 + s && last >= 0 && last + side >= 0 && here(last + side)) w = {progress_of(0, last + side), 1 << 28, (int)g.batches};
                 }
@@ -123,7 +123,7 @@ struct Waves {
         return w;
     }
 
-    // Takes over a block batch by batch, rows of USED values, in slots of WIDE: of the tile before its last planes, of this one what it keeps.
+    // Receives a block batch by batch, rows of USED values, in slots of WIDE: the last planes of the previous tile, or what a block of this tile keeps.
     template <int WIDE, int USED>
     __device__ __forceinline__ void take(int d, int j, Taker by, u32 from, u32 to, u32 of_tile, const u64* far) const {
         constexpr int EACH = WIDE / 8, SIDE = 32 / WIDE;
@@ -137,7 +137,7 @@ struct Waves {
         u32 near = slot_of(by, j) + lane * C::SLOT, first = (seq * g.blocks + j) * g.batches, back = there(taken_of(by, j), from);
         if (far) {
             far += lane * Slot<T>::WORDS;
-            // The first values may be long in coming.
+            // The first values may take long to arrive.
             for (Slot<T> slot;;) {
                 slot.load(far);
                 if (__all_sync(ALL, slot.holds(tag))) break;
@@ -165,8 +165,8 @@ struct Waves {
             }
         }
     }
-    // Warp w takes over what the part's blocks read of others: for w below `warps` block w of each turn of the tile before, then the block after
-    // the part's last of the tile before, then the block before its first.
+    // Warp w receives what the part's blocks read from others: for w below `warps` block w of each turn of the previous tile, then the block after
+    // the part's last one of the previous tile, then the block before its first one.
     __device__ __forceinline__ void take_over(u32 w, const u64* exchange) const {
         Taker by = w < g.warps ? SAME : w == g.warps ? PREVIOUS : NEXT;
         if (by == PREVIOUS && G::need(1, 1) == G::NONE) return;
@@ -182,10 +182,10 @@ struct Waves {
         }
     }
 
-    // Eight rows of b or x of a block: an instruction is for points e of lines l, l + 1, l + 2, l + 3 of a plane.
+    // Eight rows of b or x of a block: an instruction handles points e of lines l, l + 1, l + 2, l + 3 of a plane.
     struct Chunks {
         static constexpr int FOURS = LINES / 4;
-        u32 present = 0, first = 0;  // modulo 2^32: only what is a point is used
+        u32 present = 0, first = 0;  // modulo 2^32: only used for points
         __device__ __forceinline__ Chunks() {}
         __device__ __forceinline__ Chunks(const Waves& at, int j, int e, int l) {
             const Wavefront& g = at.g;
@@ -255,7 +255,7 @@ struct Waves {
         each<2>([&](auto s) { before[s] += in[s]; });
     }
 
-    // Solves warp w's blocks of the part. `used`: batches of coefficients that the warp has used so far.
+    // Solves the part's blocks of warp w. `used`: batches of coefficients that the warp has used so far.
     __device__ __forceinline__ void solve(u32 w, u32& used, const T* values, u64* exchange) const {
         int nx = (int)g.nx, ny = (int)g.ny, blocks = (int)g.blocks, batches = (int)g.batches, a = lane % LINES, plane = lane / LINES;
         u32 depth = g.depth, of_block = batches - 1;
@@ -296,7 +296,7 @@ struct Waves {
                 at -= side * LINES;
                 bool absent = jj < 0 || jj >= blocks || (before && tile == 0);
                 inside[c] = !before && side == 0;
-                // Beside what is kept are zeros.
+                // Zeros lie beside what is kept.
                 base[c] = inside[c] ? own + (at - a + (of_plane - plane) * LINES) * (int)SIZE : absent ? kept + 32 * SIZE
                         : before ? copy_of(jj) + (of_plane * LINES + at) * SIZE : kept_of(jj) + (of_plane * G::KEPT + at - (LINES - G::KEPT)) * SIZE;
             });
@@ -304,7 +304,7 @@ struct Waves {
             bool ends = a >= LINES - G::KEPT, keeps = ends && here(j + 1);
             u32 keep = kept_of(j) + of_kept * SIZE;
 
-            // To those that take the block over.
+            // For those that receive the block.
             u32 first_mark = (seq * blocks + j) * batches, of_handed = lane - (32 - HANDED), near[3] = {0, 0, 0};
             u64* far = nullptr;
             auto to = [&](Taker by, bool hands, u32 of, u32 whom) {
@@ -322,13 +322,13 @@ struct Waves {
             }
             if (j + 1 < blocks && !here(j + 1)) to(NEXT, ends, of_kept, rank_of(0, part + 1));
             if (lane == 28) watched = {moved_of(w), solved - RING, 1 << 28};
-            // Places of the last four batches in the own ring, and in what is kept.
+            // Places of the last four batches in the block's own ring, and in what is kept.
             u32 group[4], deep[4];
             each<4>([&](auto i) {
                 group[i] = place(tile, j, (int)i - 2, RING);
                 deep[i] = place(tile, j, (int)i - 2, g.deep);
             });
-            // All of the block before must have left the ring.
+            // All of the previous block must have left the ring.
             while (!__all_sync(ALL, progress_at(moved_of(w)) >= solved)) {}
             watched.wait(0);
             each<4>([&](auto i) {
@@ -365,7 +365,7 @@ struct Waves {
                 each<AHEAD>([&](auto u) { each<4>([&](auto i) { load(i, u); }); });
                 watched.wait(k);
 
-                // The newest operand on line c of row i of the batch (-1: the row before), where it is not in a register of another lane.
+                // The newest operand on line c of row i of the batch (-1: the previous row), if it is not in a register of another lane.
                 auto newest = [&](auto c, auto i) {
                     constexpr int row = (int)i + G::newest(c), of = G::batch_of(row), in = row - 4 * of;
                     static_assert(of >= -3 && of <= 0, "a row that the ring's groups do not reach");
@@ -381,7 +381,7 @@ struct Waves {
                     T operand = from_row >= 0 ? lead[c][from_row < 0 ? 0 : from_row] : held[c][wide + from_row + 1 > 0 ? wide + from_row + 1 : 0];
                     s[i] = fma_rn(-value[i][t], operand, s[i]);
                 };
-                // What needs nothing of this batch, four rows side by side.
+                // Terms that need nothing of this batch, four rows side by side.
                 each<COUNT>([&](auto c) {
                     constexpr int line = c, first_term = L::first(line), terms = L::first(line + 1) - first_term;
                     each<terms>([&](auto t) {
@@ -396,7 +396,7 @@ struct Waves {
                 each<PAIRS>([&](auto u) {
                     if constexpr (u >= LATE) each<4>([&](auto i) { load(i, u); });
                 });
-                // The rest row by row.
+                // The other terms row by row.
                 each<4>([&](auto i) {
                     constexpr int step = i;
                     each<COUNT>([&](auto c) {
@@ -414,7 +414,7 @@ struct Waves {
                     if constexpr (L::own == 2) s[i] = fma_rn(-value[i][TERMS - 2], before(Constant<(int)i - 2>{}), s[i]);
                     s[i] = fma_rn(-value[i][TERMS - 1], before(Constant<(int)i - 1>{}), s[i]);
                     s[i] *= value[i][TERMS];
-                    // Others read zeros beside a line.
+                    // Other lanes must read zeros beside a line.
                     s[i] = (u32)(now_x + i) < (u32)nx ? s[i] : T(0);
                     C::put(own + group[3] + i * PITCH, s[i]);
                     if (keeps) C::put(keep + deep[3] + i * PITCH, s[i]);
@@ -486,7 +486,7 @@ __device__ __forceinline__ void waves(const Wavefront& g, const T* values, const
         if (first >= g.tiles) break;
         at.seq++;
         at.tile = first + at.rank / g.parts;
-        // Nobody waits for what is before the grid.
+        // Nobody waits for what lies before the grid.
         for (u32 i = threadIdx.x; i < 2 * g.blocks + g.warps; i += blockDim.x)
             clear(progress + i * 4, i >= g.blocks && i < 2 * g.blocks && at.tile == 0 ? (int)g.batches : 0);
         __syncthreads();
@@ -506,7 +506,7 @@ __device__ __forceinline__ void waves(const Wavefront& g, const T* values, const
 #endif
 }
 
-// A row's entries to the places of their terms; `values` held zeros.
+// Moves a row's entries to the places of their terms; `values` held zeros.
 template <class T>
 __device__ __forceinline__ void pack(const Wavefront& g, const Terms& terms, const u32* row_ptr, const u32* cols, const T* from, const T* inv_diag, T* values) {
     u64 n = (u64)g.nx * g.ny * g.nz;
@@ -531,8 +531,8 @@ __device__ __forceinline__ void pack(const Wavefront& g, const Terms& terms, con
     }
 }
 
-// The packed values of a system to those of the transposed one, a warp for each row of the layout. Term k of a point is term k of the mirrored
-// image of its neighbour, and what lies side by side in one layout does so in the other. Every place is written.
+// From the packed values of a system to those of the transposed one, one warp per row of the layout. Term k of a point is term k of the mirrored
+// image of its neighbour, and values that are side by side in one layout are so in the other. Every place is written.
 template <class T>
 __device__ __forceinline__ void mirror(const Wavefront& g, const Terms& terms, const T* __restrict__ from, T* __restrict__ to) {
     struct alignas(2 * sizeof(T)) Pair { T x, y; };
@@ -540,7 +540,7 @@ __device__ __forceinline__ void mirror(const Wavefront& g, const Terms& terms, c
     for (u32 at = (blockIdx.x * blockDim.x + threadIdx.x) / WARP; at < all; at += gridDim.x * blockDim.x / WARP) {
         u32 x = at % rows - g.by_line * a - g.by_plane * plane, block = at / rows, y = block % g.blocks * LINES + a - g.shear * plane, z = block / g.blocks * PLANES + plane;
         bool on = x < g.nx && y < g.ny && z < g.nz;
-        // Of a unit diagonal the reciprocals are ones as well.
+        // For a unit diagonal the reciprocals are ones as well.
         auto value = [&](u32 k) {
             u32 xx = x, yy = y, zz = z;
             if (k < terms.count) xx += (u32)terms.dx[k], yy += (u32)terms.dy[k], zz += (u32)terms.dz[k];
@@ -557,7 +557,7 @@ __device__ __forceinline__ void mirror(const Wavefront& g, const Terms& terms, c
     }
 }
 
-// Threads at most: as in crates/backend-cuda/src/sweep/wavefront.rs.
+// The most threads, as in crates/backend-cuda/src/sweep/wavefront.rs.
 #define WAVEFRONT(T, t, POINTS)                                                                  \
     extern "C" __global__ void __launch_bounds__(384, 1) sptrsv##POINTS##_wavefront_##t(const __grid_constant__ Wavefront g, const T* values, const T* b, T* x, u64* exchange, u32* state, const Monitor* gate) { \
         waves<T, POINTS>(g, values, b, x, exchange, state, gate);                                \

@@ -1,4 +1,4 @@
-// Sets of so many elements that they have a bit for each possible one in device memory, a bitmap per thread block.
+// Sets of so many elements that they are bitmaps in device memory, one per thread block, with a bit for each possible element.
 //
 // Layout: `words` words of 32 bits per thread block, all 0 between the sets. Grid: thread blocks of BITMAP_THREADS.
 #pragma once
@@ -19,8 +19,8 @@ struct Bitmap {
         last = max(last, word);
     }
 
-    // Calls visit(place, element) for each element, of which `place` are smaller, empties the set and returns how many there are. The whole thread
-    // block, after all elements were added.
+    // Calls visit(place, element) for each element, where `place` elements are smaller, empties the set and returns its size. The whole thread
+    // block calls this, after all elements were added.
     template <class Visit>
     __device__ __forceinline__ u32 drain(Visit visit) {
         __shared__ u32 range[2], sums[BITMAP_THREADS / WARP];
@@ -50,7 +50,7 @@ struct Bitmap {
             for (; bits; bits &= bits - 1) visit(place++, at * 32 + __ffs(bits) - 1);
             __syncthreads();  // `sums` may be written again
         }
-        __syncthreads();  // so may `range`, and bits be set
+        __syncthreads();  // so may `range`, and bits may be set again
         first = 0xffffffffu;
         last = 0;
         return before;

@@ -1,7 +1,7 @@
 // The rows of dense square blocks, for BSR and BSRX.
 //
 // Layout: entry r, c of block k at values[k*b*b + r*b + c]. Neighbouring lanes take the rows of a block row, so that together they
-// read its blocks whole, each lane its own row by loads of 8 or 16 bytes where b permits.
+// read its blocks whole, each lane its own row by loads of 8 or 16 bytes if b permits.
 // Order: stored: ascending columns through the blocks in order; columns past the matrix are skipped.
 #pragma once
 #include "spandrel.cuh"
@@ -28,7 +28,7 @@ __device__ __forceinline__ void take(const double* p, double (&v)[2]) {
     v[0] = q.x, v[1] = q.y;
 }
 
-// B elements from an address that is a multiple of a pack's.
+// Loads B elements from an address that is a multiple of a pack's.
 template <class T, int B>
 __device__ __forceinline__ void take_row(const T* p, T (&v)[B]) {
     const int len = Pack<T, B>::len;
@@ -67,7 +67,7 @@ struct BlockRows {
         return acc;
     }
 
-    // Up to U blocks from k on, U of them if WHOLE, whose block columns are `col`; then `col` is that of the next U.
+    // Up to U blocks from k on, exactly U if WHOLE, whose block columns are `col`; then `col` becomes that of the next U.
     template <bool WHOLE, int U>
     __device__ __forceinline__ void batch(const T* at, u32 k, u32 last, u32 (&col)[U], T& acc) const {
         const int N = B ? B : 1;
@@ -97,7 +97,7 @@ struct BlockRows {
         if constexpr (B == 0) {
             return walk(k, stop, r, T(0));
         } else {
-            // 64 bytes of values in flight, and the block columns behind them.
+            // 64 bytes of values in flight, and the block columns after them.
             const int U = 64 / (int)sizeof(T) / B > 0 ? 64 / (int)sizeof(T) / B : 1;
             u32 last = stop;
             // Only a row's last block can reach past the matrix.
@@ -132,6 +132,6 @@ struct BlockRows {
     }
 };
 
-// `ENTRY(T, type, B, stem)` for the sizes that have kernels of their own, and for any size.
+// `ENTRY(T, type, B, stem)` for the sizes with kernels of their own, and for any size.
 #define FOR_EACH_DIM(ENTRY, T, t) \
     ENTRY(T, t, 0, ) ENTRY(T, t, 2, 2_) ENTRY(T, t, 3, 3_) ENTRY(T, t, 4, 4_) ENTRY(T, t, 5, 5_) ENTRY(T, t, 6, 6_) ENTRY(T, t, 8, 8_)

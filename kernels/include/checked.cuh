@@ -1,8 +1,8 @@
-// Whether three arrays are a CSR matrix, before any kernel relies on it: row pointers first, then, where these are right, columns.
+// Whether three arrays are a CSR matrix, before any kernel relies on it: row pointers first, then, if these are right, columns.
 //
 // Layout: CHECK_WORDS words that were 0. WRONG_POINTER and WRONG_COLUMN as include/side.cuh reports a row: 0 for none, else the complement of
-// the first. Of rows: entries of the longest; the longest of each 32 rows, added up; rows of a multiple of eight entries; entries of 128 rows
-// at most; then entries by the room that their 32 rows ask for. Of columns: how far they lie below and above the main diagonal.
+// the first. Of rows: entries of the longest; the longest of each 32 rows, added up; rows of a multiple of eight entries; the most entries of
+// 128 rows; then entries by the room that their 32 rows need. For columns: how far they lie below and above the main diagonal.
 // Grid: any number of thread blocks of CHECK_THREADS, of WALK_THREADS for columns. A warp takes 128 rows at a time.
 // Bytes: row pointers twice, columns once.
 #pragma once
@@ -32,12 +32,12 @@ __device__ __forceinline__ u32 warp_max(u32 v) {
     return v;
 }
 
-// The larger stays. One lane of the warp.
+// Keeps the larger value. One lane of the warp calls this.
 __device__ __forceinline__ void keep_max(u64* word, u64 value) {
     if (value > *(volatile u64*)word) atomicMax(word, value);
 }
 
-// Where pointers are wrong the rest of what is found means nothing.
+// If pointers are wrong, the other results mean nothing.
 __device__ __forceinline__ void check_rows(const u32* row_ptr, u32 nrows, u64* words) {
     __shared__ u64 bins[BINS];
     for (u32 i = threadIdx.x; i < BINS; i += CHECK_THREADS) bins[i] = 0;
@@ -77,7 +77,7 @@ __device__ __forceinline__ void check_rows(const u32* row_ptr, u32 nrows, u64* w
         if (bins[i] != 0) atomicAdd(words + OF_BINS + i, bins[i]);
 }
 
-// Columns below ncols, and each above the one before it in its row.
+// Columns must be below ncols, and each above the previous one in its row.
 struct Columns {
     const u32* row_ptr;
     const u32* cols;
@@ -85,14 +85,14 @@ struct Columns {
     u32 wrong, below, above;
 
     struct Row {
-        u32 next, before;  // the entry after the lane's last one, the column of that
+        u32 next, before;  // the entry after the lane's last one, the column of the last
     };
 
     __device__ __forceinline__ Row open(u32) const { return {0, 0}; }
     template <class T>
     __device__ __forceinline__ void visit(Row& here, u32 row, u32 e, u32 col, T) {
         bool ascends = e == 0;
-        // In a long row the entry before is another lane's.
+        // In a long row another lane has the previous entry.
         if (!ascends) ascends = (here.next == e ? here.before : __ldg(cols + __ldg(row_ptr + row) + e - 1)) < col;
         if ((!ascends || col >= ncols) && row < wrong) wrong = row;
         here = {e + 1, col};

@@ -1,7 +1,7 @@
-// What warps of a cluster of thread blocks say to each other: progress, values with their marks, copies under way.
+// What warps of a cluster of thread blocks exchange: progress, values with their marks, copies in flight.
 //
-// Layout: addresses in shared memory are 32 bits, of this thread block or, from `there`, of another one of the cluster. A slot holds a value and
-// the mark of what it is (include/exchange.cuh), written and read as one. Progress is published by st.release and read by ld.acquire.
+// Layout: addresses in shared memory have 32 bits, and belong to this thread block or, from `there`, to another one of the cluster. A slot has a
+// value and the mark of what it is (include/exchange.cuh), written and read as one. Progress is published by st.release and read by ld.acquire.
 #pragma once
 #include "exchange.cuh"
 
@@ -13,7 +13,7 @@ __device__ __forceinline__ void cluster_meet() {
     __syncwarp();
     asm volatile("barrier.cluster.arrive.release.aligned;\nbarrier.cluster.wait.acquire.aligned;" ::: "memory");
 }
-// Where thread block `rank` of the cluster has what is at `at` here.
+// The address in thread block `rank` of the cluster of what is at `at` here.
 __device__ __forceinline__ u32 there(u32 at, u32 rank) { u32 r; asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(r) : "r"(at), "r"(rank)); return r; }
 __device__ __forceinline__ void tell(u32 at, u32 v) { asm volatile("st.relaxed.cluster.shared::cluster.u32 [%0], %1;" ::"r"(at), "r"(v) : "memory"); }
 __device__ __forceinline__ int progress_at(u32 at) { int v; asm volatile("ld.acquire.cta.shared::cta.s32 %0, [%1];" : "=r"(v) : "r"(at) : "memory"); return v; }

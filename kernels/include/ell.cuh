@@ -1,13 +1,13 @@
-// Packed rows: what ELL, HYB, HEC and HMEC have in common, and the rows of a matrix whose packed rows go on in a tail.
+// Packed rows: what ELL, HYB, HEC and HMEC have in common, and the rows of a matrix whose packed rows continue in a tail.
 //
 // Layout: entry k of row r of a packed part at r + rows*k, PADDING to the right. A tail is a run of (column, value).
-// Order: stored where one thread forms a row; a heavy row is formed by a warp or a thread block of n threads, each taking every
+// Order: stored if one thread forms a row; a heavy row is formed by a warp or a thread block of n threads, each taking every
 // 32nd (n-th) entry of the packed part, then of the tail, with the halving tree over the lanes, then the warps in turn.
 #pragma once
 #include "spandrel.cuh"
 
-// Adds the packed entries of row + i*step to acc[i]; rows from `rows` on have none. Eight entries in flight: first their
-// columns, then what lies behind columns that are entries; where a warp meets no padding, without a test between the loads.
+// Adds the packed entries of row + i*step to acc[i]; rows from `rows` on have none. Eight entries are in flight: first their
+// columns, then values and x if the columns are entries; if a warp meets no padding, there is no test between the loads.
 template <class T, int N>
 __device__ __forceinline__ void add_packed(const u32* __restrict__ cols, const T* __restrict__ values, u64 rows, u32 width, u64 row, u32 step, const T* __restrict__ x, T (&acc)[N]) {
     constexpr int U = 8 / N;
@@ -38,7 +38,7 @@ __device__ __forceinline__ void add_packed(const u32* __restrict__ cols, const T
                     if (k + u < width && i * step < left) j[u][i] = stream(cols + u * rows + i * step);
                 }
         }
-        // One way for the warp: lanes on both would wait for each other's loads.
+        // One path for the whole warp: lanes on both would wait for each other's loads.
         if (__all_sync(__activemask(), full)) {
 #pragma unroll
             for (int u = 0; u < U; u++)
@@ -75,7 +75,7 @@ __device__ __forceinline__ void add_packed(const u32* __restrict__ cols, const T
     }
 }
 
-// acc and the entries from, from + step, ... before `to`, one after the other; four in flight.
+// acc and the entries from, from + step, ... before `to`, one after the other, with four in flight.
 template <class T>
 __device__ __forceinline__ T add_entries(const u32* __restrict__ cols, const T* __restrict__ values, u32 from, u32 to, u32 step, const T* __restrict__ x, T acc) {
     u32 at = from;
@@ -107,8 +107,8 @@ __device__ __forceinline__ T add_packed_part(const u32* __restrict__ cols, const
     return acc;
 }
 
-// acc and N places of a row, of which j and v are under way: first, first + step, ... as far as they are before `end` and no padding, in the
-// place of which x[0] is loaded, so that no branch parts the loads.
+// acc and N places of a row, whose j and v are in flight: first, first + step, ... as far as they are before `end` and no padding. Otherwise
+// x[0] is loaded, so that no branch separates the loads.
 template <class T, int N>
 __device__ __forceinline__ T add_under_way(const u32 (&j)[N], const T (&v)[N], u32 first, u32 step, u32 end, const T* x, T acc) {
     T of_x[N];
@@ -124,7 +124,7 @@ __device__ __forceinline__ T add_under_way(const u32 (&j)[N], const T (&v)[N], u
     return acc;
 }
 
-// The sum of one row, in the stored order, AHEAD places at once: where rows are too few to hide a wait behind each other. Past the end the
+// The sum of one row in stored order, AHEAD places at once, for matrices with too few rows to hide a wait. Past the end the
 // last place is loaded again, and not added.
 template <class T, int AHEAD>
 __device__ __forceinline__ T packed_row(const u32* __restrict__ cols, const T* __restrict__ values, u64 rows, u32 width, const T* __restrict__ x) {
@@ -144,13 +144,13 @@ __device__ __forceinline__ T packed_row(const u32* __restrict__ cols, const T* _
     return acc;
 }
 
-// The same with as many at once as are worth it.
+// The same with the number of places that pays.
 template <class T>
 __device__ __forceinline__ T packed_row(const u32* cols, const T* values, u64 rows, u32 width, const T* x) {
     return width <= 8 ? packed_row<T, 8>(cols, values, rows, width, x) : packed_row<T, 16>(cols, values, rows, width, x);
 }
 
-// y = a A x + b y, one row a thread: for matrices that four rows a thread would not spread over the device.
+// y = a A x + b y, one row per thread: for matrices that four rows per thread would not spread over the device.
 template <class T, class Rows>
 __device__ __forceinline__ void spmv_each_row(const Rows& m, u64 nrows, Coeff<T> ca, Coeff<T> cb, T* y, const Monitor* gate) {
     u64 row = (u64)blockIdx.x * blockDim.x + threadIdx.x;
@@ -161,7 +161,7 @@ __device__ __forceinline__ void spmv_each_row(const Rows& m, u64 nrows, Coeff<T>
     finish_row(a, acc[0], b, y + m.target(row));
 }
 
-// As spmv_dot_rows, one row a thread in thread blocks of 1024.
+// As spmv_dot_rows, with one row per thread in thread blocks of 1024.
 template <class T, class Rows>
 __device__ __forceinline__ void spmv_dot_each_row(const Rows& m, u64 nrows, T* y, const T* w, Tree<T> tree, const Monitor* gate) {
     __shared__ T shared_y[BLOCK];
@@ -178,12 +178,12 @@ __device__ __forceinline__ void spmv_dot_each_row(const Rows& m, u64 nrows, T* y
     if (threadIdx.x < WARP) block_dots(shared_y, w + first, first, nrows, tree);
 }
 
-// y = a A x + b y for rows with tails. `Rows` gives, beside accumulate and target,
-//   u64 heavy_row(u32 i) const         the rows that are not one thread's, the `longs` longest first
+// y = a A x + b y for rows with tails. `Rows` has, in addition to accumulate and target,
+//   u64 heavy_row(u32 i) const         the rows that one thread does not form, the `longs` longest first
 //   bool is_heavy(u64 row) const
-//   u64 first_light() const            a row before which all are heavy, a multiple of 32
+//   u64 first_light() const            a row such that all before it are heavy, a multiple of 32
 //   T part(u64 row, u32 who, u32 of)   the sum of a thread's share of a row
-// Grid: thread blocks of at most 256: one for each of the `longs` rows, then a warp for each further heavy row, then a thread
+// Grid: thread blocks of at most 256: one for each of the `longs` rows, then one warp for each further heavy row, then one thread
 // for each row from first_light on.
 template <class T, class Rows>
 __device__ __forceinline__ void spmv_tailed_rows(const Rows& m, u64 nrows, u32 longs, u32 heavy, Coeff<T> ca, Coeff<T> cb, T* y, const Monitor* gate) {

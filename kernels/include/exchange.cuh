@@ -1,11 +1,11 @@
-// What thread blocks of a persistent kernel tell each other, and who is responsible for what.
+// What thread blocks of a persistent kernel exchange, and what each is responsible for.
 //
 // Layout: slots of products of two iterations, then of sums of two iterations.
-// Exchange: every word that travels carries the number of its iteration in its upper half, so that data is its own flag: no fence, no
+// Exchange: every word exchanged carries the number of its iteration in its upper half, so that data is its own flag: no fence, no
 // barrier of the grid. A word of 64 bits is written and read whole; a double is two words. Numbers grow from launch to launch and are
 // never 0, which is what new memory holds.
-// A slot is used again two iterations later. Nobody can still be reading it: to write it then, all sums of the iteration between
-// were needed, these needed a product of every thread block, and that came after everything the block read before.
+// A slot is used again two iterations later. By then nobody reads it: to write it, all sums of the iteration between
+// were needed, these needed a product of every thread block, and that came after everything the block had read before.
 #pragma once
 #include "spandrel.cuh"
 
@@ -59,7 +59,7 @@ struct Slot<double> {
     __device__ __forceinline__ double value() const { return __longlong_as_double((i64)(high << 32 | (low & 0xffffffffull))); }
 };
 
-// Waits for COUNT slots (the last of them standing in for those past the end) and gives their numbers.
+// Waits for COUNT slots (the last one stands in for those past the end) and returns their numbers.
 template <int COUNT, class T>
 __device__ __forceinline__ void await(const u64* slots, u64 from, u64 step, u64 end, u32 tag, T (&v)[COUNT]) {
     u32 missing = (1u << COUNT) - 1;
@@ -91,7 +91,7 @@ struct Exchange {
         return slots + (2 * PRODUCTS * n + ((tag & 1) * SUMS + which) * blocks) * Slot<T>::WORDS;
     }
 
-    // The window of a product: a whole thread block, each thread waiting for so many elements at once.
+    // Fills the window of a product. A whole thread block calls this; each thread waits for COUNT elements at once.
     template <int COUNT>
     __device__ __forceinline__ void gather_by(u32 tag, const u64* from, u32 width, T* to) const {
         for (u32 base = threadIdx.x; base < width; base += COUNT * CREW) {
@@ -116,7 +116,7 @@ struct Exchange {
         if (blocks <= WARP) {
             T v[1] = {T(0)};
             if (lane < blocks) await<1>(from, lane, WARP, blocks, tag, v);
-            if (blocks == 1) return v[0];  // nothing is added to a single result
+            if (blocks == 1) return v[0];  // a single result needs no addition
             acc += v[0];
         } else {
             for (u64 base = lane; base < blocks; base += 4 * WARP) {
@@ -132,7 +132,7 @@ struct Exchange {
     }
 };
 
-// The result a . b of a block of `count` elements, sent off. One warp.
+// Sends the result a . b of a block of `count` elements. One warp calls this.
 template <class T>
 __device__ __forceinline__ void send_dot(const T* a, const T* b, u32 count, u64* slots, u64 block, u32 tag) {
     u32 lane = threadIdx.x % WARP;
@@ -150,10 +150,10 @@ __device__ __forceinline__ void send_dot(const T* a, const T* b, u32 count, u64*
 struct Duty {
     u64 first, last;  // its rows
     u64 lo;           // its window begins at this column
-    u32 width;        // and is so wide
-    bool host;        // of the block of 1024 that begins with its first row,
-    u64 block;        // this one,
-    u32 at, count;    // which lies there in the window
+    u32 width;        // and has this width
+    bool host;        // whether it is host of the block of 1024 that begins with its first row,
+    u64 block;        // the number of that block,
+    u32 at, count;    // its place and length in the window
 
     __device__ __forceinline__ Duty(const Span& span, u64 n) {
         first = (u64)blockIdx.x * span.rows;

@@ -1,13 +1,13 @@
-// Incomplete factorisations: patterns in device memory, what a run has found, and the walk of warps whose rows are made of rows before.
+// Incomplete factorisations: patterns in device memory, what a run has found, and the walk of warps whose rows depend on earlier rows.
 //
 // Layout: `Pattern`, `Task` and `Numeric` have the field order and sizes of their twins in crates/backend-cuda/src/factor.rs.
-// Progress: warps draw runs of rows by a ticket, in an order in which each row comes after the rows of its columns, so a run depends on
-// itself and on runs that warps which run already have drawn: a grid of one thread block suffices. Lanes of a warp never wait apart:
-// it goes round, each group takes what is there, and a row that is complete is given out in the same round.
-// Marks: a row's mark is the number of the run that made it, which is one above that of the run before. A run marks every row, whatever the
-// values are, so marks hold the number of the last run (0 at first) or that of the run underway; numbers may wrap. But a hasty run ends once
-// a row of the second kind is found wrong: warps that wait look for that, and draw no more. It leaves marks of runs before; the host lets
-// a run to the end follow, or one that finds nothing wrong, after some tens of hasty ones at most.
+// Progress: warps draw runs of rows by a ticket, in an order in which each row comes after the rows of its columns, so a run depends only on
+// itself and on runs that running warps have already drawn: a grid of one thread block suffices. Lanes of a warp never wait separately:
+// the warp loops, each group takes what is there, and a row that is complete is published in the same round.
+// Marks: a row's mark is the number of the run that made it, one above that of the previous run. A run marks every row, whatever the
+// values are, so marks hold the number of the last run (0 at first) or that of the current run; numbers may wrap. But a hasty run ends once
+// a row of the second kind is found wrong: waiting warps check for that, and draw no more. It leaves marks of earlier runs. After some tens
+// of hasty runs at most, the host lets a complete run follow, or one that finds nothing wrong.
 #pragma once
 #include "sptrsv.cuh"
 
@@ -17,16 +17,16 @@ struct Pattern {
     const u32* cols;
 };
 
-// How far the runs of one resident have come, and what was wrong; all 0 at first.
+// How far the runs of one resident factorisation have come, and what was wrong; all 0 at first.
 struct Numeric {
     Progress progress;
-    u32 worst[2];  // complements of the first rows found wrong in the run underway, of two kinds; 0 for none
+    u32 worst[2];  // complements of the first rows found wrong in the current run, of two kinds; 0 for none
     u32 found[2];  // those of the last run that ended
 
     __device__ __forceinline__ void blame(u32 kind, u32 row) { atomicMax(&worst[kind], ~row); }
-    // Whether a row of the second kind was found wrong in the run underway.
+    // Whether a row of the second kind was found wrong in the current run.
     __device__ __forceinline__ bool lost() const { return *(volatile const u32*)&worst[1] != 0; }
-    // The end of a thread block, all of whose threads come here once they draw no more.
+    // The end of a thread block. All of its threads call this once they draw no more.
     __device__ __forceinline__ void leave(u32 tag) {
         __syncthreads();
         if (threadIdx.x == 0 && (__threadfence(), last_ticket(&progress.arrived, gridDim.x))) {
@@ -42,13 +42,13 @@ struct Numeric {
 template <class T>
 struct Task {
     Pattern lower;
-    Pattern upper;     // nulls where the other factor is L^T
-    Pattern given;     // A's; nulls where A's rows are those of the factors, no columns where they begin with L's
+    Pattern upper;     // nulls if the other factor is L^T
+    Pattern given;     // A's; nulls if A's rows are those of the factors, no columns if they begin with L's
     const T* values;   // A's
     T* l;
     T* u;
     const u32* order;  // rows, each after the rows of its columns
-    u32* marks;        // one a row
+    u32* marks;        // one per row
     Numeric* state;
     T number;          // the unit roundoff; SSOR: omega
     T shift;           // of the diagonal; SSOR: 2 - omega
@@ -58,7 +58,7 @@ struct Task {
 
 #define FACTOR_THREADS 256
 #define FACTOR_WARPS (FACTOR_THREADS / WARP)
-// Entries of rows that a warp has room for on chip.
+// Entries of rows for which a warp has room on chip.
 #define ROOM 256
 
 __device__ __forceinline__ u32 mark_at(const u32* at) {
@@ -67,10 +67,10 @@ __device__ __forceinline__ u32 mark_at(const u32* at) {
     return seen;
 }
 
-// After everything that this warp did before its last __syncwarp.
+// Comes after everything that this warp did before its last __syncwarp.
 __device__ __forceinline__ void put_mark(u32* at, u32 tag) { asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(at), "r"(tag) : "memory"); }
 
-// What another thread block of this run may have written: read after its mark, never before, and past the first-level cache.
+// What another thread block of this run may have written: read after its mark, never before, and bypassing the first-level cache.
 __device__ __forceinline__ float made_at(const float* at) {
     float v;
     asm volatile("ld.relaxed.gpu.global.f32 %0, [%1];" : "=f"(v) : "l"(at) : "memory");
@@ -85,7 +85,7 @@ __device__ __forceinline__ double made_at(const double* at) {
 template <class T>
 __device__ __forceinline__ T magnitude(T v) { return v < T(0) ? -v : v; }
 
-// Where a column stands among ascending ones, PADDING if nowhere.
+// The position of a column among ascending ones, PADDING if it is not there.
 __device__ __forceinline__ u32 find(const u32* cols, u32 len, u32 col) {
     u32 at = 0, left = len;
     while (left > 0) {
@@ -96,7 +96,7 @@ __device__ __forceinline__ u32 find(const u32* cols, u32 len, u32 col) {
     return at < len && cols[at] == col ? at : PADDING;
 }
 
-// A row underway: places 0 .. nl below the diagonal, nl .. len from it on. On chip where there is room, else where the factors will be.
+// A row in progress: places 0 .. nl below the diagonal, nl .. len from it on. On chip if there is room, else where the factors will be.
 template <class T>
 struct Row {
     u32 row, nl, len;
@@ -113,7 +113,7 @@ struct Row {
     }
 };
 
-// What is known of a row before that row is there: its entries begin .. end, this lane's first entry e and the place that it meets.
+// What is known of a needed row before it is complete: its entries begin .. end, this lane's first entry e and the place that it meets.
 struct Ahead {
     u32 begin, end, e, place;
 };
@@ -131,11 +131,11 @@ struct Group {
     }
 };
 
-// All rows, LANES lanes a row. `Method` gives, for a whole warp, with `on` true for groups that are concerned,
+// All rows, LANES lanes per row. A whole warp calls `Method`, with `on` true for groups that take part,
 //   Row<T> open(bool on, u32 row, u32* room_cols, T* room, u32 most)   a row laid out with A's values
-//   Ahead look(const Row<T>&, u32 step)                                what step `step` needs of pattern; without waiting
-//   void take(const Row<T>&, u32 step, const Ahead&, bool on)          the step, whose row is there
-//   void finish(const Row<T>&, bool on)                                the row written out and judged
+//   Ahead look(const Row<T>&, u32 step)                                the pattern that step `step` needs; without waiting
+//   void take(const Row<T>&, u32 step, const Ahead&, bool on)          does the step, whose row is complete
+//   void finish(const Row<T>&, bool on)                                writes the row and checks it
 // Step p of a row needs the row of its p-th column.
 template <class T, int LANES, class Method>
 __device__ __forceinline__ void factor_rows(const Task<T>& task, Method& method) {
@@ -156,17 +156,17 @@ __device__ __forceinline__ void factor_rows(const Task<T>& task, Method& method)
         u32 step = 0, known = PADDING, vain = 0;
         bool lost = false;
         while (__any_sync(ALL, waiting)) {
-            // On its way beside the marks.
+            // Loaded at the same time as the marks.
             lost = task.hasty && task.state->lost();
             if (waiting && step < row.nl && known != step) {
                 ahead = method.look(row, step);
                 known = step;
             }
-            // Each lane asks for a row of its own; those that are there up to the first that is not are taken.
+            // Each lane asks for a row of its own. Those that are complete, up to the first that is not, are taken.
             u32 p = step + lanes.part;
             bool seen = waiting && p < row.nl && mark_at(task.marks + row.before[p]) == tag;
             u32 bits = lanes.ballot(seen);
-            __syncwarp();  // what one lane has seen the others may read
+            __syncwarp();  // what one lane has seen, the others may read
             u32 ready = bits == ALL ? WARP : __ffs(~bits) - 1;
             for (u32 s = 0; __any_sync(ALL, s < ready); s++) {
                 bool on = s < ready;
@@ -187,7 +187,7 @@ __device__ __forceinline__ void factor_rows(const Task<T>& task, Method& method)
             if (vain > 0 && __any_sync(ALL, lost)) break;
             if (vain > PATIENCE) __nanosleep(NAP);
         }
-        __syncwarp();  // the room is free
+        __syncwarp();  // the room may be reused
         if (__any_sync(ALL, lost)) break;
     }
     task.state->leave(tag);

@@ -1,8 +1,8 @@
 // HEC and HMEC: products with a matrix of packed blocks and a CSR rest over rows sorted by length.
 //
-// Layout: `cols` and `values` hold one block behind the other; block p covers the sorted rows before `rows`, its entry k of row r
-// at `at` + r + rows*k. Rest row r goes on where the last block ends, its entries behind those of all blocks, from `rest_at` on. Sorted
-// row r is row perm[r] of y. Twin of `Packed`: crates/backend-cuda/src/hmec.rs, two u64 a block.
+// Layout: `cols` and `values` hold the blocks one after the other; block p covers the sorted rows before `rows`, its entry k of row r
+// at `at` + r + rows*k. Rest row r continues where the last block ends, its entries behind all blocks' from `rest_at` on. Sorted
+// row r is row perm[r] of y. Twin of `Packed`: crates/backend-cuda/src/hmec.rs, two u64 per block.
 #pragma once
 #include "ell.cuh"
 #include "lanes.cuh"
@@ -36,7 +36,7 @@ struct HmecRows {
         static_assert(N == 1, "one row a thread");
         for (u32 p = 0; p < count; p++) {
             u32 rows = blocks[p].rows;
-            if (row >= rows) break;  // the blocks after it are shorter still
+            if (row >= rows) break;  // the blocks after it are even shorter
             u64 at = blocks[p].at;
             add_packed(cols + at, values + at, rows, blocks[p].width, row, step, x, acc);
         }
@@ -60,7 +60,7 @@ struct HmecRows {
         spmv_tailed_rows(rows, nrows, longs, heavy, a, b, y, gate);                              \
     }
 
-// The blocks of a matrix that has no more than COUNT; those that it lacks have no rows.
+// The blocks of a matrix that has at most COUNT; missing blocks have no rows.
 template <int COUNT>
 struct FewBlocks {
     Packed of[COUNT];

@@ -1,7 +1,7 @@
 // Matrices of persistent kernels: the thread block's part of them on chip, as far as it fits, and its rows of a product.
 //
-// Layout: that of each format; what lies on chip is said at each.
-// Order: stored, but for CSR with several lanes a row.
+// Layout: that of each format; each format says below what is on chip.
+// Order: stored, except for CSR with several lanes per row.
 #pragma once
 #include "exchange.cuh"
 
@@ -38,7 +38,7 @@ struct KeptDia {
         int* offsets_here = (int*)room;
         T* tile_here = (T*)(room + ((u64)diagonals * 4 + 15) / 16 * 16);
         for (u32 k = threadIdx.x; k < diagonals; k += CREW) offsets_here[k] = (int)offset_of(k);
-        // A warp a diagonal.
+        // One warp per diagonal.
 #pragma unroll 1
         for (u32 k = threadIdx.x / WARP; k < kept; k += CREW / WARP) {
             i64 offset = offset_of(k);
@@ -56,7 +56,7 @@ struct KeptDia {
 
     __device__ __forceinline__ u64 target(u64 row) const { return row; }
 
-    // What is outside the matrix comes as 0 * -0 = -0, which changes no sum, not even -0.
+    // Positions outside the matrix add 0 * -0 = -0, which changes no sum, not even -0.
     template <bool HERE>
     __device__ __forceinline__ T add(u32 from, u32 to, u64 row, const T* x, T acc) const {
         u32 i = (u32)(row - first);
@@ -114,7 +114,7 @@ struct SellPlaces {
     __device__ __forceinline__ u32 widest() const { return widest_; }
 };
 
-// Packed rows, of which the first span.kept entries of each lie on chip. Its room: kept * span.rows values, then as many columns.
+// Packed rows, the first span.kept entries of each of which are on chip. Its room: kept * span.rows values, then as many columns.
 template <class T, class Places>
 struct KeptPacked {
     Places places;
@@ -150,7 +150,7 @@ struct KeptPacked {
 
     __device__ __forceinline__ u64 target(u64 row) const { return places.target(row); }
 
-    // Padding comes as 0 * -0 = -0, which changes no sum, not even -0.
+    // Padding adds 0 * -0 = -0, which changes no sum, not even -0.
     template <bool HERE>
     __device__ __forceinline__ T add(u32 from, u32 to, u64 begin, u64 step, const T* x, T acc) const {
 #pragma unroll 1
@@ -182,7 +182,7 @@ struct KeptPacked {
     }
 };
 
-// CSR, some lanes a row (a power of two up to 32): each adds every lanes-th entry in order, then a halving tree; with one lane
+// CSR, several lanes per row (a power of two up to 32): each adds every lanes-th entry in order, then a halving tree; with one lane
 // that is the stored order. The first span.kept * span.rows entries of a thread block lie on chip. Its room: the values, the
 // columns, then rows + 1 positions.
 template <class T>
@@ -217,7 +217,7 @@ struct KeptCsr {
         ends = ends_here;
     }
 
-    // acc and the entries from, from + lanes, ... before `to`. What is not there comes as 0 * -0 = -0, which changes no sum, not even
+    // acc and the entries from, from + lanes, ... before `to`. Missing entries add 0 * -0 = -0, which changes no sum, not even
     // -0.
     template <bool HERE>
     __device__ __forceinline__ T add(u32 from, u32 to, const T* x, T acc) const {
@@ -247,12 +247,12 @@ struct KeptCsr {
     __device__ __forceinline__ T share(u32 i, u32 lane, const T* x) const {
         u32 from = ends[i] + lane, to = ends[i + 1], border = to < room_for ? to : room_for, left = from;
         T acc = add<true>(from, border, x, T(0));
-        if (from < border) left += (border - from + lanes - 1) / lanes * lanes;  // the first of the lane's entries that is not here
+        if (from < border) left += (border - from + lanes - 1) / lanes * lanes;  // the first of the lane's entries that is not on chip
         return add<false>(left, to, x, acc);
     }
 };
 
-// y = A x over the thread block's rows, sent off. `x` is the window.
+// y = A x over the thread block's rows, sent to the other blocks. `x` is the window.
 template <class T, class Matrix>
 __device__ __forceinline__ void send_product(const Matrix& m, const Duty& duty, const T* x, u64* slots, u32 tag) {
 #pragma unroll 1
@@ -265,7 +265,7 @@ __device__ __forceinline__ void send_product(const Matrix& m, const Duty& duty, 
 template <class T>
 __device__ __forceinline__ void send_product(const KeptCsr<T>& m, const Duty& duty, const T* x, u64* slots, u32 tag) {
     u32 count = (u32)(duty.last - duty.first), lane = threadIdx.x & (m.lanes - 1), rows = CREW / m.lanes;
-    // Whole warps go round: their lanes add up together.
+    // Whole warps loop, because their lanes add up together.
 #pragma unroll 1
     for (u32 i = threadIdx.x / m.lanes; i - threadIdx.x / m.lanes < count; i += rows) {
         T acc = i < count ? m.share(i, lane, x - (i64)duty.lo) : T(0);

@@ -1,14 +1,14 @@
-// Packed rows that go on in a tail, some lanes a row: what HYB, HEC and HMEC have in common where few long rows must fill the device and
-// no order is asked for.
+// Packed rows that continue in a tail, several lanes per row: what HYB, HEC and HMEC share if a few long rows must fill the device and
+// no order is required.
 //
 // Layout: packed blocks and tails in one array of columns and one of values, of fewer than 2^32 places.
-// Grid: thread blocks of 256: one for each of the `longs` rows, then a warp for each further heavy row, then 256 >> shift rows each.
+// Grid: thread blocks of 256: one for each of the `longs` rows, then one warp for each further heavy row, then 256 >> shift rows each.
 // Order: n lanes take every n-th place of a row, packed part and tail as one, by fma; the halving tree over those of a warp, then the warps
 // in turn.
 #pragma once
 #include "ell.cuh"
 
-// Places that each lane asks for at once: with eight, lanes of few places spend more on those that they have not than they gain.
+// Places that each lane requests at once. With eight, lanes of few places lose more on missing places than they gain.
 #define PLACES_AHEAD 4
 
 // Where a row's places lie: place k before end[i] at start[i] + stride[i] * k, for the first such i, the others at tail + k.
@@ -26,7 +26,7 @@ __device__ __forceinline__ T add_places(const u32* __restrict__ cols, const T* _
         T v[PLACES_AHEAD];
 #pragma unroll
         for (int u = 0; u < PLACES_AHEAD; u++) {
-            u32 k = min(first + u * of, row.total - 1);  // past the end, the last again, which is not added
+            u32 k = min(first + u * of, row.total - 1);  // past the end, the last place again, which is not added
             u32 at = row.tail + k;
 #pragma unroll
             for (int i = BLOCKS - 1; i >= 0; i--) at = k < row.end[i] ? row.start[i] + row.stride[i] * k : at;
@@ -39,9 +39,9 @@ __device__ __forceinline__ T add_places(const u32* __restrict__ cols, const T* _
 }
 
 // y = a A x + b y. `Rows` gives
-//   u32 heavy_row(u32 i) const         the rows that are not left to the lanes of a light one, the `longs` longest first
+//   u32 heavy_row(u32 i) const         the rows that get more lanes than a light row, the `longs` longest first
 //   bool is_heavy(u32 row) const
-//   u32 first_light() const            a row before which all are heavy, a multiple of 32
+//   u32 first_light() const            a row such that all before it are heavy, a multiple of 32
 //   u32 target(u32 row) const          the row of y that a stored row is
 //   Places<BLOCKS> places(u32 row) const
 template <class T, class Rows>
@@ -61,7 +61,7 @@ __device__ __forceinline__ void spmv_lanes_rows(const Rows& m, const u32* cols, 
         if (lane == 0) finish_row(a, acc, b, y + to);
         return;
     }
-    // 256 >> shift rows of this thread block, each by every so manieth thread; a long row is alone.
+    // 256 >> shift rows of this thread block, each by every `rows`-th thread; a long row has the block to itself.
     bool alone = block < longs;
     u32 rows = alone ? 1 : 256u >> shift, at = alone ? 0 : tid & (rows - 1), who = alone ? tid : tid >> (8 - shift);
     u32 row = alone ? m.heavy_row(block) : m.first_light() + (block - longs - of_warps) * rows + at;

@@ -1,20 +1,20 @@
-// What the kernels of level sets share: slices and who draws them, what is known of x, the sums of a slice whose lanes wait together and of a
-// long row.
+// What the kernels of level sets share: slices and who draws them, what is known of x, the sums of a slice whose lanes wait together, and the
+// sum of a long row.
 //
 // Layout and bytes: kernels/levelset.cu.
-// Order: stored, towards the diagonal; one fma an entry.
+// Order: stored, towards the diagonal; one fma per entry.
 #pragma once
 #include "exchange.cuh"
 
-// Entries of a row that a lane has under way.
+// Entries of a row that a lane has in flight.
 #define HELD 8
-// Entries of the longest row that one lane takes.
+// Entries of the longest row that one lane sums.
 #define LONG 64
 #define GRID_CREW 256
 
 struct Progress {
     u32 epoch;    // of the last solve
-    u32 ticket;   // slices drawn by the launch that runs; 0 between launches
+    u32 ticket;   // slices drawn by the current launch; 0 between launches
     u32 arrived;  // of its thread blocks; 0 between launches
     u32 unused;
 };
@@ -34,13 +34,13 @@ __device__ __forceinline__ void put_near(u32 at, u32 tag, double v) {
     u64 low = mark | (bits & 0xffffffffull), high = mark | bits >> 32;
     asm volatile("st.relaxed.cta.shared.v2.u64 [%0], {%1, %2};" ::"r"(at), "l"(low), "l"(high) : "memory");
 }
-// Whether a slot of the ring, or half of it, has gone on to a later lap.
+// Whether a slot of the ring, or half of it, has advanced to a later lap.
 __device__ __forceinline__ bool passed(const Slot<float>& slot, u32 lap) { return (u32)(slot.word >> 32) > lap; }
 __device__ __forceinline__ bool passed(const Slot<double>& slot, u32 lap) {
     return (u32)(slot.low >> 32) > lap || (u32)(slot.high >> 32) > lap;
 }
 
-// What is known of x: in slots of global memory, and, for a thread block that solves a segment alone, in its ring.
+// What is known of x: in slots of global memory, and also in its ring if one thread block solves a segment by itself.
 template <class T, bool RING>
 struct Known {
     u64* slots;
@@ -54,7 +54,7 @@ struct Known {
     __device__ __forceinline__ u32 near_at(u32 j) const { return ring + ((j - base) & ((1u << shift) - 1)) * BYTES; }
     // Laps begin with 1: a ring that holds nothing yet holds zeros.
     __device__ __forceinline__ u32 lap(u32 j) const { return ((j - base) >> shift) + 1; }
-    // Whether position j is looked for in the ring by a row at position p.
+    // Whether a row at position p looks for position j in the ring.
     __device__ __forceinline__ bool near(u32 j, u32 p) const { return RING && j >= base && (p - j) >> shift == 0; }
 
     __device__ __forceinline__ void load(Slot<T>& slot, u32 j, bool near) const {
@@ -64,7 +64,7 @@ struct Known {
     __device__ __forceinline__ bool holds(const Slot<T>& slot, u32 j, bool near) const {
         return slot.holds(RING && near ? lap(j) : tag);
     }
-    // Until x_j is there. What the ring has passed over is read from global memory, to which it is written as well.
+    // Waits until x_j is there. What the ring has overwritten is read from global memory, to which it is written as well.
     __device__ __forceinline__ void await(Slot<T>& slot, u32 j, bool near) const {
         u32 tries = 0;
         while (!holds(slot, j, near)) {
@@ -94,11 +94,11 @@ struct Slices {
     __device__ __forceinline__ u32 row(const uint4& slice, u32 lane) const {
         return lane < rows(slice) ? __ldg(order + slice.y + lane) : 0;
     }
-    // Does not ask whether there is an entry in the place: places without one hold 0, and loads need not wait for their columns.
+    // Does not check whether the place has an entry: places without one hold 0, and loads need not wait for their columns.
     __device__ __forceinline__ T value(u32 place) const { return __ldg(values + place); }
 };
 
-// Entries of a row from one of them on.
+// Entries of a row, from a given one on.
 template <class T>
 struct Held {
     u32 col[HELD];
@@ -115,8 +115,8 @@ struct Held {
     }
 };
 
-// The sums of a slice of up to 32 rows, one a lane. Its lanes wait together: each round asks for all that any of them lacks, so that entries which
-// come one after the other, in this lane and that, are one wait and not as many.
+// The sums of a slice of up to 32 rows, one per lane. Its lanes wait together: each round loads all that any of them lacks, so that entries which
+// arrive one after the other, in different lanes, cost one wait and not many.
 template <class T, class Known>
 __device__ __forceinline__ T subtract_together(const Slices<T>& m, const Known& known, const uint4& slice, u32 lane, T s) {
     Held<T> held, ahead;
@@ -143,7 +143,7 @@ __device__ __forceinline__ T subtract_together(const Slices<T>& m, const Known& 
     return s;
 }
 
-// The sum of one long row, in every lane: 32 entries are brought in side by side, and added by one chain.
+// The sum of one long row, in every lane: 32 entries are loaded side by side, and added in one chain.
 template <class T, class Known>
 __device__ __forceinline__ T subtract_long(const Slices<T>& m, const Known& known, const uint4& slice, u32 lane, T* stage, T s) {
     u32 p = slice.y, steps = slice.w;
@@ -179,7 +179,7 @@ __device__ __forceinline__ T subtract_long(const Slices<T>& m, const Known& know
     return s;
 }
 
-// The end of a slice, of whose rows each lane with `mine` has one: the row at position p, whose sum is s.
+// The end of a slice: each lane with `mine` has one of its rows, the row at position p, whose sum is s.
 template <class T, class Known>
 __device__ __forceinline__ void solved(const Slices<T>& m, const Known& known, bool mine, u32 p, u32 row, T inv, T s, T* x) {
     if (mine) {
@@ -190,8 +190,8 @@ __device__ __forceinline__ void solved(const Slices<T>& m, const Known& known, b
     __syncwarp();
 }
 
-// Slices first .. end, by all warps of the grid: each draws its own by ticket, the next while it solves one by solve(known, slice, lane, stage),
-// of which `stage` is the warp's own STAGE numbers of shared memory.
+// Slices first .. end, by all warps of the grid. Each draws its own by ticket, and the next while it solves one by solve(known, slice, lane,
+// stage), where `stage` is the warp's own STAGE numbers of shared memory.
 template <int STAGE, class T, class Solve>
 __device__ __forceinline__ void draw_slices(const Slices<T>& m, u32 first, u32 end, u64* slots, Progress* progress, u32 last, const Monitor* gate, Solve solve) {
     __shared__ T stages[GRID_CREW / WARP][STAGE];

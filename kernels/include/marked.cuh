@@ -1,7 +1,7 @@
-// Pieces of whole rows where a bit an entry says whether a row begins with it: rows of any lengths, without a row number an entry.
+// Pieces of whole rows where one bit per entry says whether a row begins with it: rows of any lengths, without a row number per entry.
 //
 // Layout: entry e begins a row if bit e % 32 of marks[e / 32] is set. pieces[i].z is the first row of the piece among those that have
-// entries; `rows` lists these, null where all rows have.
+// entries; `rows` lists these, null if all rows have entries.
 // Grid, order: see include/pieces.cuh.
 #pragma once
 #include "pieces.cuh"
@@ -15,14 +15,14 @@ struct MarkedEntries {
     u32 nnz;
     const uint4* __restrict__ pieces;
 
-    // The i-th of the rows that have entries.
+    // The i-th row that has entries.
     __device__ __forceinline__ u32 ranked(u32 i) const { return rows ? __ldg(rows + i) : i; }
     __device__ __forceinline__ u32 row(const uint4& piece) const { return ranked(piece.z); }
 
     __device__ __forceinline__ void walk(const uint4& piece, T a, const T* x, T b, T* y) const {
         u32 begin = piece.x, end = piece.y, lane = threadIdx.x % WARP, below = (1u << lane) - 1;
-        u32 open_row = piece.z - 1;  // none yet
-        T carry = T(0);              // of the open row, from the steps before
+        u32 open_row = piece.z - 1;  // no row is open yet
+        T carry = T(0);              // of the open row, from earlier steps
         auto close = [&](u32 i, T sum) { finish_row(a, sum, b, y + ranked(i)); };
         for (u32 base = begin / EACH * EACH; base < end; base += EACH * WARP) {
             u32 at = base + EACH * lane, from = at < end ? at : (end - 1) / EACH * EACH;
@@ -33,7 +33,7 @@ struct MarkedEntries {
 #pragma unroll
             for (int k = 0; k < EACH; k++)
                 if (at + k >= begin && at + k < end) begins |= bits >> at % 32 & 1u << k;
-            u32 row = open_row, some = 0;  // the row open before the lane; lanes in which rows begin
+            u32 row = open_row, some = 0;  // the row open before the lane; the lanes in which rows begin
 #pragma unroll
             for (int k = 0; k < EACH; k++) {
                 u32 with = __ballot_sync(ALL, begins >> k & 1);
@@ -41,7 +41,7 @@ struct MarkedEntries {
                 open_row += __popc(with);
                 some |= with;
             }
-            // The lane's own: what comes before the first row that begins in it, whole rows, and the begin of one that may go on behind it.
+            // The lane's own entries: those before the first row that begins here, whole rows, and the beginning of one that may go on.
             T first = T(0), acc = T(0);
             bool whole = true;
             u32 own = row;

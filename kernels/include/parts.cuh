@@ -1,8 +1,8 @@
-// Long rows in parts: each is a thread block's, and the last to end adds them up, in their order.
+// Long rows in parts: one thread block sums each part, and the last block to end adds the parts in their order.
 //
-// Layout: the parts of a row lie side by side, `first` to `first` + `count`; `sums` has an element a part, `tickets` a 0 a part between
-// products, of which a row uses its first. Twin of `Part`: crates/backend-cuda/src/parts.rs, five u32.
-// Order: 32 lanes take every 32nd part's sum, then the halving tree over them: the same bits whichever ends last.
+// Layout: the parts of a row lie side by side, `first` to `first` + `count`; `sums` has one element per part, `tickets` a 0 per part
+// between products; a row uses its first one. Twin of `Part`: crates/backend-cuda/src/parts.rs, five u32.
+// Order: 32 lanes take every 32nd part's sum, then the halving tree over them: the bits do not depend on which part ends last.
 #pragma once
 #include "spandrel.cuh"
 
@@ -11,8 +11,8 @@ struct Part {
     u32 row, begin, end, first, count;
 };
 
-// What comes of part `at` with the sum `acc` (in lane 0): true for the warp that is last of the row's, with the row's sum in lane 0.
-// One whole warp of the thread block.
+// Hands in part `at` with the sum `acc` (in lane 0). Returns true for the warp that is the row's last, with the row's sum in lane 0.
+// One whole warp of the thread block calls this.
 template <class T>
 __device__ __forceinline__ bool last_part(const Part& part, u32 at, T& acc, T* sums, u32* tickets) {
     u32 lane = threadIdx.x % WARP, last = 0;

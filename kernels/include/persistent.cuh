@@ -2,17 +2,17 @@
 // would cost more than their work.
 //
 // Layout: thread block b multiplies rows b*R .. (b+1)*R, R dividing 1024. Of every vector it holds a window in shared memory, the columns
-// its rows reach, and updates it itself: element-wise work is done as often as windows overlap, and only products y = A x and sums
-// travel between thread blocks. The thread block with the first rows of a block of 1024 is its host: its window takes in the
+// that its rows reach, and updates it itself: element-wise work is repeated where windows overlap, and only products y = A x and sums
+// travel between thread blocks. The thread block with the first rows of a block of 1024 is its host: its window contains the
 // whole block, it forms the block's part of every sum and keeps x.
 // Exchange: include/exchange.cuh. The matrix on chip: include/kept.cuh.
-// All thread blocks must be resident (a cooperative launch) and all decide alike: from the same sums, each on a copy of the monitor.
+// All thread blocks must be resident (a cooperative launch), and all decide alike: from the same sums, each on its copy of the monitor.
 // Order: that of the operations one by one, bit for bit.
-// Bytes: between looks nothing of the vectors; the part of the matrix that does not fit on chip once per product.
+// Bytes: between looks nothing of the vectors; per product the part of the matrix that does not fit on chip.
 #pragma once
 #include "kept.cuh"
 
-// The history of norms, which one thread keeps off the path of the others: `watch` is a copy of the monitor that writes none.
+// The history of norms, which one thread writes so that the others need not: `watch` is a copy of the monitor that writes none.
 struct Historian {
     double* history;
     u64 at, written, drained, capacity;
@@ -20,7 +20,7 @@ struct Historian {
     __device__ __forceinline__ explicit Historian(const Monitor& monitor)
         : history(monitor.history), at(monitor.recorded % monitor.capacity), written(monitor.recorded), drained(monitor.drained), capacity(monitor.capacity) {}
 
-    // After each observation, with a barrier before and one before the next.
+    // Called after each observation, with a barrier before this call and one before the next.
     __device__ __forceinline__ void note(const Monitor& watch) {
         if (watch.recorded == written) return;
         if (written - drained < capacity) history[at] = watch.residual;
@@ -34,7 +34,7 @@ __device__ __forceinline__ void read_window(const Duty& duty, const T* from, T* 
     for (u32 i = threadIdx.x; i < duty.width; i += CREW) to[i] = from[duty.lo + i];
 }
 
-// The host's block of a window, back to where it belongs.
+// Writes the host's block of a window back to the vector.
 template <class T>
 __device__ __forceinline__ void write_block(const Duty& duty, const T* from, T* to) {
     for (u32 i = threadIdx.x; i < duty.count; i += CREW) to[duty.first + i] = from[duty.at + i];
@@ -54,7 +54,7 @@ template <class T, class Matrix>
 __device__ __forceinline__ void cg_iterations(Matrix m, u64 n, const Span& span, u64* slots, T* x, T* r, T* p, T* q, T* pq, T* rr, T* rz, Monitor* monitor) {
     __shared__ Monitor watch;
     __shared__ T sum;
-    if (!open(monitor)) return;  // written at the end alone, which needs a product of every thread block
+    if (!open(monitor)) return;  // written only at the end, which needs a product of every thread block
     Duty duty(span, n);
     Exchange<T> exchange{slots, n, (n + BLOCK - 1) / BLOCK};
     T* P = (T*)on_chip;
@@ -63,7 +63,7 @@ __device__ __forceinline__ void cg_iterations(Matrix m, u64 n, const Span& span,
     if (threadIdx.x == 0) {
         watch = *monitor;
         watch.capacity = 0;  // the historian writes the history
-        sum = *rz;           // read by the time that the barrier below is passed: thread block 0 writes it at the end
+        sum = *rz;           // read before the barrier below is passed: thread block 0 writes it at the end
     }
     bool writes_history = blockIdx.x == 0 && threadIdx.x == CREW - 1;
     Historian historian(*monitor);
@@ -76,7 +76,7 @@ __device__ __forceinline__ void cg_iterations(Matrix m, u64 n, const Span& span,
     }
     read_window(duty, p, P);
     read_window(duty, r, R);
-    // Everything behind the three windows, of which each has room for span.width.
+    // The matrix takes what follows the three windows, each of which has room for span.width.
     m.keep(span, duty, (unsigned char*)(Q + span.width));
     __syncthreads();
     T last_rz = sum;
@@ -151,13 +151,13 @@ struct StabScalars {
 };
 
 // Up to span.count iterations of BiCGStab: v = A p, r0'v; bicgstab_first; t = A s, t's, t't; bicgstab_second; bicgstab_direction.
-// t is formed before it is known whether s is small enough; then it goes nowhere.
+// t is formed before it is known whether s is small enough; if s is, t is not used.
 template <class T, class Matrix>
 __device__ __forceinline__ void bicgstab_iterations(Matrix m, u64 n, const Span& span, u64* slots, const T* shadow, T* x, T* r, T* p, T* v, T* t, StabScalars<T> scalars, Monitor* monitor) {
     __shared__ Monitor watch;
     __shared__ T sum[3];
-    __shared__ bool whole;  // whether t is part of the state: s was not small enough
-    if (!open(monitor)) return;  // written at the end alone, which needs a product of every thread block
+    __shared__ bool whole;  // whether t is part of the state, because s was not small enough
+    if (!open(monitor)) return;  // written only at the end, which needs a product of every thread block
     Duty duty(span, n);
     Exchange<T> exchange{slots, n, (n + BLOCK - 1) / BLOCK};
     T* P = (T*)on_chip;
@@ -168,7 +168,7 @@ __device__ __forceinline__ void bicgstab_iterations(Matrix m, u64 n, const Span&
     if (threadIdx.x == 0) {
         watch = *monitor;
         watch.capacity = 0;  // the historian writes the history
-        sum[0] = *scalars.rho;  // read by the time that the barrier below is passed: thread block 0 writes it at the end
+        sum[0] = *scalars.rho;  // read before the barrier below is passed: thread block 0 writes it at the end
         whole = false;
     }
     bool writes_history = blockIdx.x == 0 && threadIdx.x == CREW - 1;

@@ -1,12 +1,12 @@
-// Products by pieces of whole rows: a warp each, long rows in parts, empty rows by a list. What COO and the balanced CSR share, whichever way
-// an entry finds its row.
+// Products by pieces of whole rows: one warp each, long rows in parts, empty rows by a list. COO and the balanced CSR share this; they differ
+// in how an entry finds its row.
 //
-// Layout: columns and values of the entries, those of a row side by side; where PADDED says so, padded to a multiple of four entries. A piece of more than `limit`
-// entries is one row, longer ones come in parts (include/parts.cuh); `empty` lists the rows without entries.
-// Grid: thread blocks of 256, or of 128 where no row comes in parts: one for each part, then a warp for each piece, then four empty rows a
+// Layout: columns and values of the entries, those of a row side by side; if PADDED, padded to a multiple of four entries. A piece of more than `limit`
+// entries is one row, and longer rows come in parts (include/parts.cuh); `empty` lists the rows without entries.
+// Grid: thread blocks of 256, or of 128 if no row comes in parts: one for each part, then one warp for each piece, then four empty rows per
 // thread.
 // Order: a piece: from a multiple of four on, four entries one after the other, these by a segmented scan over the lanes, the steps of the
-// warp in turn; a row by itself: every 32nd entry by fma, the halving tree over the lanes; a part: the same with every 256th, the warps in turn.
+// warp in turn; a row that is a piece: every 32nd entry by fma, the halving tree over the lanes; a part: the same with every 256th, the warps in turn.
 #pragma once
 #include "parts.cuh"
 
@@ -30,8 +30,8 @@ __device__ __forceinline__ Four<double> load_four(const double* p) {
     return {v.x, v.y, w.x, w.y};
 }
 
-// The lane's entries of a step of a piece, from `at` on; `from` is where they are read, also behind the piece, but not past the `nnz` of all
-// unless these are padded. What is not between `begin` and `end` counts as 0.
+// The lane's entries of a step of a piece, from `at` on. They are read from `from` on, also behind the piece, but not past the `nnz` of all
+// entries unless these are padded. Entries not between `begin` and `end` count as 0.
 template <class T, bool PADDED>
 __device__ __forceinline__ void take_four(const u32* cols, const T* values, u32 nnz, u32 from, u32 at, u32 begin, u32 end, const T* x, Four<T>& v, Four<T>& of_x) {
     Four<u32> j;
@@ -58,8 +58,8 @@ __device__ __forceinline__ void take_four(const u32* cols, const T* values, u32 
     }
 }
 
-// Where `acc` are sums of the lanes' last rows: those of the row's lanes up to each lane. `starts`: the lanes in which a row begins. Returns
-// the sum up to the lane before; in lane 0 `carry`, which is left with the last lane's.
+// `acc`: the sums of the lanes' last rows, which are scanned over the lanes of the same row. `starts`: the lanes in which a row begins.
+// Returns the sum up to the previous lane; in lane 0 `carry`, which becomes the last lane's.
 template <class T>
 __device__ __forceinline__ T scan_rows(u32 starts, T acc, T& carry) {
     u32 lane = threadIdx.x % WARP;
@@ -76,7 +76,7 @@ __device__ __forceinline__ T scan_rows(u32 starts, T acc, T& carry) {
     return into;
 }
 
-// The entries from, from + step, ... before `end` of one row, AHEAD asked for at once; past the end the last again, which is not added.
+// The entries from, from + step, ... before `end` of one row, AHEAD requested at once; past the end the last one again, which is not added.
 template <class T, int AHEAD>
 __device__ __forceinline__ T add_share(u32 from, u32 end, u32 step, const u32* cols, const T* values, const T* x) {
     T acc = T(0);
@@ -103,10 +103,10 @@ __device__ __forceinline__ T add_share(u32 from, u32 end, u32 step, const u32* c
     return acc;
 }
 
-// Entries of a row by itself that each lane asks for at once.
+// Entries of a one-row piece that each lane requests at once.
 #define SHARE_AHEAD 8
 
-// A part of a long row. Whole thread block of 256.
+// A part of a long row. A whole thread block of 256 calls this.
 template <class T>
 __device__ __forceinline__ void spmv_part(const Part& part, u32 at, const u32* cols, const T* values, T* sums, u32* tickets, T a, const T* x, T b, T* y) {
     __shared__ T warp_sum[256 / WARP];
@@ -122,9 +122,9 @@ __device__ __forceinline__ void spmv_part(const Part& part, u32 at, const u32* c
     if (threadIdx.x == 0) finish_row(a, acc, b, y + part.row);
 }
 
-// y = a A x + b y. `Entries` has `cols` and `values`, `pieces` of which .x and .y are the first entry and the one past the last, and gives
+// y = a A x + b y. `Entries` has `cols`, `values` and `pieces`, whose .x and .y are the first entry and the one past the last, and
 //   void walk(Piece, T a, const T* x, T b, T* y) const   the rows of a piece, by a whole warp
-//   u32 row(Piece) const                                 the row of a piece of one
+//   u32 row(Piece) const                                 the row of a piece that is one row
 template <class T, class Entries>
 __device__ __forceinline__ void spmv_pieces(const Entries& m, u32 count, u32 limit, const Part* __restrict__ parts, u32 part_count, T* sums, u32* tickets, const u32* __restrict__ empty, u32 empties, const Coeff<T>& ca, const T* __restrict__ x, const Coeff<T>& cb, T* y, const Monitor* gate) {
     if (!open(gate)) return;

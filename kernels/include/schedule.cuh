@@ -1,4 +1,4 @@
-// When the points of a tile are solved where thread blocks come in clusters: slopes, lags and waits, from the stencil alone.
+// When the points of a tile are solved on clusters of thread blocks: slopes, lags and waits, computed only from the stencil.
 //
 // Twin: `Slopes` of crates/backend-cuda/src/sweep/wavefront.rs. A batch is four rows; see kernels/wavefront.cu.
 #pragma once
@@ -7,7 +7,7 @@
 // Planes of a tile, and lines of a plane in a block.
 #define PLANES 4
 #define LINES 8
-// Rows that an operand of a plane before is older at least.
+// The least age, in rows, of an operand on an earlier plane.
 #define AGE 2
 
 template <int POINTS>
@@ -21,7 +21,7 @@ struct Schedule {
         return shear;
     }
     static constexpr int SHEAR = sheared();
-    // Lanes of a plane between a point and line c, never after it.
+    // Lanes of a plane between a point and line c, which is never after it.
     __device__ static constexpr int da(int c) { return L::dy(c) + SHEAR * L::dz(c); }
     __device__ static constexpr int slope() {
         int slope = 1;
@@ -49,9 +49,9 @@ struct Schedule {
         return deepest;
     }
     static constexpr int BY_PLANE = plane_slope(), BEHIND = deepest();
-    // Batches by which a block is behind the one before, and a tile behind the one before.
+    // Batches by which a block is behind the previous block, and a tile behind the previous tile.
     static constexpr int BLOCK_LAG = LINES * BY_LINE / 4, TILE_LAG = PLANES * (BY_PLANE + SHEAR * BY_LINE) / 4;
-    // Lanes whose values the next tile reads, the last of a warp.
+    // Lanes whose values the next tile reads, the last ones of a warp.
     static constexpr int HANDED = LINES * BEHIND;
     // Lines of a plane that the next block reads, the last ones.
     __device__ static constexpr int kept() {
@@ -63,19 +63,19 @@ struct Schedule {
     static constexpr int KEPT = kept();
     static_assert(KEPT * PLANES <= 8, "what a block keeps for the next is 8 lanes wide");
     static_assert(BEHIND <= PLANES, "a tile reads the tile before it alone");
-    // The row, from that of a point, of its newest operand on line c.
+    // The row, relative to that of a point, of its newest operand on line c.
     __device__ static constexpr int newest(int c) { return L::hi(c) + BY_LINE * da(c) + BY_PLANE * L::dz(c); }
     __device__ static constexpr int batch_of(int row) { return row >= 0 ? row / 4 : -((3 - row) / 4); }
     static constexpr int NONE = -(1 << 28);
-    // Whether a block reads line c of the block `side` of it, d tiles before.
+    // Whether a block reads line c of the block `side` away from it, d tiles before.
     __device__ static constexpr bool reads(int c, int d, int side) {
         if (d == 0) return side < 0 && da(c) < 0 && -L::dz(c) < PLANES;
         int first = da(c) + SHEAR * PLANES;
         return L::dz(c) < 0 && first < (side + 1) * LINES && first + LINES > side * LINES;
     }
-    // The batch of that block which stands where batch 0 of this one does.
+    // The batch of that block that is at the time of batch 0 of this one.
     __device__ static constexpr int shift(int d, int side) { return d * TILE_LAG - side * BLOCK_LAG; }
-    // Batch k of a block needs k + this batches of the block `side` of it, d tiles before.
+    // Batch k of a block needs k + this batches of the block `side` away from it, d tiles before.
     __device__ static constexpr int need(int d, int side) {
         int most = NONE;
         for (int c = 0; c < L::count; c++)
@@ -85,19 +85,19 @@ struct Schedule {
             }
         return most;
     }
-    // Batch k may be kept once the block `side` of it, d tiles after, has done k + this - deep.
+    // Batch k may be kept once the block `side` away from it, d tiles after, has done k + this - deep.
     __device__ static constexpr int release(int d, int side) {
         int most = NONE;
         for (int c = 0; c < L::count; c++)
             if (reads(c, d, -side)) {
-                // A block's first batch reads the row before its own where a line has several terms.
+                // A block's first batch reads the previous row if a line has several terms.
                 int batches = 1 - batch_of(newest(c) - (L::hi(c) > L::lo(c))) - shift(d, -side);
                 if (batches > most) most = batches;
             }
         return most;
     }
     static_assert(need(1, -1) == NONE, "of the tile before, a block reads its own place and the next");
-    // Whether the terms on line c and those before it need nothing of their own batch for row i of it.
+    // Whether the terms on line c and those before it need nothing of their own batch for row i of the batch.
     __device__ static constexpr bool early(int c, int i) {
         for (int before = 0; before <= c; before++)
             if (i + newest(before) >= 0) return false;

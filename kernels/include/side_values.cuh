@@ -1,18 +1,18 @@
-// The values of one side of a CSR matrix on a grid, to where the sweeps have them.
+// Moves the values of one side of a CSR matrix on a grid to where the sweeps read them.
 //
 // Layout: packed values are those of kernels/sweep.cu, by plane, step and term, the reciprocal of the diagonal last, zeros elsewhere; or those of
-// kernels/wavefront.cu, a block of its layout standing for a plane, a row for a step. Every place is written.
-// Grid: fill: a thread block takes 32 lanes and `deep` steps of a plane through shared memory, 33 values for each step and term; `deep` is 8 or
-// less, a power of two. pack: as fill.
+// kernels/wavefront.cu, where a block of its layout takes the role of a plane, and a row that of a step. Every place is written.
+// Grid: fill: a thread block takes 32 lanes and `deep` steps of a plane through shared memory, 33 values for each step and term; `deep` is at
+// most 8, a power of two. pack: as fill.
 // Order: none is summed. A reciprocal is rounded once.
-// Bytes: fill row pointers, values of the side, and every place once (no column, where every row holds all of its neighbours); pack row
+// Bytes: fill reads row pointers, values of the side, and writes every place once (no column if every row holds all of its neighbours); pack row
 // pointers, columns and values of the side, and every place once.
 #pragma once
 #include "side.cuh"
 
 #define LANES 32u
 
-// Where the sweep has its values, and the terms of its stencil, lower. Twin: `PlacesArg` of crates/backend-cuda/src/sweep/resident.rs.
+// Where the sweep has its values, and the lower terms of its stencil. Twin: `PlacesArg` of crates/backend-cuda/src/sweep/resident.rs.
 struct Places {
     u32 nx, ny;       // points of a line, lines of a plane of the grid
     u32 lines;        // of the grid
@@ -28,19 +28,19 @@ struct Places {
     u32 mirrored;
     u32 blocks;       // of a tile in kernels/wavefront.cu's layout, 0 in the other
     u32 by_line, by_plane, shear;  // in that layout
-    u32 unit;         // in that layout, where the reciprocals are ones
+    u32 unit;         // in that layout, if the reciprocals are ones
     u32 unused;       // for the alignment
     u64 plane_values;
     int dx[SIDE_MOST], dy[SIDE_MOST], dz[SIDE_MOST], shift[SIDE_MOST];
 };
 
-// What is known of a point: its terms inside the grid, its row's entries. No terms where there is no point.
+// What is known of a point: its terms inside the grid, its row's entries. There are no terms if there is no point.
 struct Point {
     u64 inside;
     u32 row, first, last;
 };
 
-// A tile's points, a thread each: `inverses` are the reciprocals of their diagonals, 0 where there is no point.
+// The points of a tile, one thread each: `inverses` are the reciprocals of their diagonals, 0 if there is no point.
 template <class T>
 __device__ __forceinline__ void meet_points(const Places& g, const u32* row_ptr, const u32* cols, const T* from, u32 n, bool whole, u32 plane, u32 step0, u32 lane0, Point* points, T* inverses, u64* zero) {
     u32 mine = lane0 + threadIdx.x / g.deep, step = step0 + threadIdx.x % g.deep;
@@ -96,11 +96,11 @@ __device__ __forceinline__ void meet_points(const Places& g, const u32* row_ptr,
     inverses[threadIdx.x] = inverse;
 }
 
-// Points of a thread block's lanes that a warp has values of under way.
+// Points of a thread block's lanes whose values a warp has in flight.
 #define ABREAST (LANES / (GRID_THREADS / WARP))
 #define NO_ENTRY 0xffffffffu
 
-// Neighbours that are stored at once.
+// Two neighbours that are stored at once.
 template <class T>
 struct alignas(2 * sizeof(T)) Pair {
     T x, y;
@@ -154,7 +154,7 @@ __device__ __forceinline__ void fill(const Places& g, const u32* row_ptr, const 
         T* to = values + plane * g.plane_values + (u64)step0 * g.width * g.lanes;
         u32 steps_left = g.steps - step0 < g.deep ? g.steps - step0 : g.deep;
         if (g.blocks) {
-            // Terms stand in pairs by lane, an odd one by itself.
+            // Terms stand in pairs by lane, an odd one alone.
             u32 units = (g.width + 1) / 2, s = warp / units, unit = warp % units;
             while (s < steps_left) {
                 const T* of = tile + (s * g.width + 2 * unit) * (LANES + 1) + lane;
@@ -170,13 +170,13 @@ __device__ __forceinline__ void fill(const Places& g, const u32* row_ptr, const 
     }
 }
 
-// What packing knows of a point: its terms inside the grid, its diagonal as the term after them, its row (NO_ROW: there is no point), and in which
-// entries that lies: `base` is where the first term is, from which those of an upper triangle go down, `end` what bounds them.
+// What packing knows of a point: its terms inside the grid, its diagonal as the term after them, its row (NO_ROW: there is no point), and its
+// entries: `base` is where the first term is, from which those of an upper triangle descend, `end` bounds them.
 struct Spot { u32 inside, row, base, end; };
 
-// As check and fill in one pass, into the layout of kernels/wavefront.cu, for a side that holds all of its stencil in every row: where a row's
-// entries are follows from their number alone. An entry anywhere else, or none, is reported as LACKING, whatever it is, and ends
-// the pass: what was packed is then of no use, and check says what is wrong.
+// Check and fill in one pass, into the layout of kernels/wavefront.cu, for a side that holds its whole stencil in every row: where a row's
+// entries are follows from its number alone. A missing entry, or one anywhere else, is reported as LACKING, whatever it is, and ends
+// the pass: the packed values are then discarded, and check says what is wrong.
 template <class T>
 __device__ __forceinline__ void pack_proving(const Places& g, const u32* row_ptr, const u32* cols, const T* from, u32 n, u64* words, T* values) {
     extern __shared__ __align__(16) unsigned char dynamic_shared[];
@@ -187,7 +187,7 @@ __device__ __forceinline__ void pack_proving(const Places& g, const u32* row_ptr
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP, row_values = g.deep * g.width;
     u32 line = threadIdx.x / g.deep % 8, plane = threadIdx.x / g.deep / 8, deep = threadIdx.x % g.deep;
     if (threadIdx.x < g.terms) shifts[threadIdx.x] = g.shift[threadIdx.x];
-    // Terms that lead at least so far along an axis, one way (no further than two points; no term leads to a later plane) and the other.
+    // Terms that lead at least this far along an axis, in one direction (at most two points; no term leads to a later plane) and in the other.
     auto far = [&](const int* along, int least, int most) {
         u32 those = 0;
         for (u32 k = 0; k < g.terms; k++) those |= (u32)(along[k] >= least && along[k] <= most) << k;
@@ -195,7 +195,7 @@ __device__ __forceinline__ void pack_proving(const Places& g, const u32* row_ptr
     };
     u32 back_x[2] = {far(g.dx, -2, -1), far(g.dx, -2, -2)}, ahead_x[2] = {far(g.dx, 1, 2), far(g.dx, 2, 2)}, back_z[2] = {far(g.dz, -2, -1), far(g.dz, -2, -2)};
     u32 back_y[2] = {far(g.dy, -2, -1), far(g.dy, -2, -2)}, ahead_y[2] = {far(g.dy, 1, 2), far(g.dy, 2, 2)};
-    // A tile of places: a block of the layout in a tile of its, and steps of it. Thread blocks go on by `stride`.
+    // A tile of places: some steps of a block of a tile of the layout. Thread blocks advance by `stride`.
     struct Tile { u32 step, block, tile; };
     auto tile_of = [&](u32 at) { return Tile{at % steps, at / steps % g.blocks, at / steps / g.blocks}; };
     Tile now = tile_of(blockIdx.x), stride = tile_of(gridDim.x);
@@ -205,7 +205,7 @@ __device__ __forceinline__ void pack_proving(const Places& g, const u32* row_ptr
         if (t.block >= g.blocks) t.block -= g.blocks, t.tile++;
         return t;
     };
-    // The row pointers of a tile's points are under way while the tile before is packed.
+    // The row pointers of a tile's points are in flight while the previous tile is packed.
     auto meet = [&](const Tile& t) {
         Spot spot = {0, NO_ROW, 0, 0};
         u32 step = t.step * g.deep + deep;
@@ -229,7 +229,7 @@ __device__ __forceinline__ void pack_proving(const Places& g, const u32* row_ptr
         Tile after = go_on(now);
         if (next.row != NO_ROW) {
             u32 terms = (u32)__popc(next.inside), entries = next.end - next.base;
-            // The entry after the terms is the diagonal's; where that counts as 1 it may be another one, of the other side, or none.
+            // The entry after the terms is the diagonal's. If the diagonal counts as 1, it may be another entry, of the other side, or none.
             if (entries < terms + !g.unit) {
                 wrong = true;
                 next.inside = 0;
@@ -273,13 +273,13 @@ __device__ __forceinline__ void pack_proving(const Places& g, const u32* row_ptr
             }
         }
         __syncthreads();
-        // Terms stand in pairs by lane, an odd one by itself.
+        // Terms stand in pairs by lane, an odd one alone.
         u32 step = now.step * g.deep, left = g.steps - step < g.deep ? g.steps - step : g.deep, s = first_s, unit = first_unit;
         T* to = values + (now.tile * g.blocks + now.block) * g.plane_values + (u64)step * g.width * LANES;
         while (s < left) {
             const T* of = tile + (s * g.width + 2 * unit) * (LANES + 1) + lane;
             T* place = to + s * g.width * LANES + unit * (2 * LANES);
-            // Where there is no point, the reciprocal is 0 as well.
+            // If there is no point, the reciprocal is 0 as well.
             auto stored = [&](u32 k, T v) { return k < g.terms || v == T(0) ? v : T(1) / v; };
             if (2 * unit + 1 < g.width) ((Pair<T>*)place)[lane] = {of[0], stored(2 * unit + 1, of[LANES + 1])};
             else place[lane] = stored(2 * unit, of[0]);

@@ -1,4 +1,4 @@
-// What every kernel stands on: widths, coefficients, the gate and its monitor, the dot product's tree, the end of a row.
+// What every kernel uses: widths, coefficients, the gate and its monitor, the dot product's tree, the end of a row.
 //
 // Layout: the structures passed by value (`Coeff`, `Tree`) and the `Monitor` in device memory have the field order and sizes
 // of their twins in crates/backend-cuda/src/{launch,monitor}.rs.
@@ -10,7 +10,7 @@ typedef unsigned int u32;
 typedef unsigned long long u64;
 typedef long long i64;
 
-// Column of a position without an entry.
+// The column of a position without an entry.
 #define PADDING 0xffffffffu
 // Elements of a block of the dot product's tree, and its lanes.
 #define BLOCK 1024
@@ -32,7 +32,7 @@ __device__ __forceinline__ double sqrt_rn(double a) { return __dsqrt_rn(a); }
 
 __device__ __forceinline__ bool finite(double a) { return (__double_as_longlong(a) & 0x7ff0000000000000ll) != 0x7ff0000000000000ll; }
 
-// A coefficient host * (num[0]/den[0]) * (num[1]/den[1]) of device scalars; null counts as 1, a pair of nulls is skipped.
+// A coefficient host * (num[0]/den[0]) * (num[1]/den[1]) of device scalars. A null counts as 1; a pair of nulls is skipped.
 template <class T>
 struct Coeff {
     T host;
@@ -68,7 +68,7 @@ enum Stop : u32 {
 #define PHASE_FULL 1u
 #define RESIDUAL 0u
 
-// The record of an iteration; the gate of every operation that is given it.
+// The record of an iteration; also the gate of every operation that gets it.
 struct Monitor {
     u32 stop;
     u32 quantity;
@@ -78,13 +78,13 @@ struct Monitor {
     double divergence;
     double residual;
     u64 recorded;   // norms since the monitor was armed
-    u64 drained;    // of these, taken over by the host
+    u64 drained;    // of these, those that the host has taken
     u64 capacity;   // norms that `history` holds, a ring
     double* history;
-    u32 owed;       // whether x has still to take the step that r of CG has taken
+    u32 owed;       // whether x must still take the step that r of CG has taken
     u32 unused;
 
-    // The squared norm of an iteration. One thread.
+    // Observes the squared norm of an iteration. One thread calls this.
     template <class T>
     __device__ void observe(T squared, u32 phase) {
         if (stop != RUNNING) return;
@@ -110,7 +110,7 @@ struct Monitor {
         stop = decided;
     }
 
-    // Whether a scalar may be relied on: what it stops as, if not.
+    // Whether a scalar is reliable; otherwise the reason to stop.
     template <class T>
     __device__ static u32 judge(T value, bool positive) {
         if (!finite((double)value)) return NOT_FINITE;
@@ -126,20 +126,20 @@ struct Monitor {
     }
 };
 
-// Whether work is let through.
+// Whether the gate lets work through.
 __device__ __forceinline__ bool open(const Monitor* gate) {
     return !gate || *(volatile const u32*)&gate->stop == RUNNING;
 }
 
-// What an operation reads once and nothing writes meanwhile.
+// Loads what an operation reads once and nothing writes meanwhile.
 template <class T>
 __device__ __forceinline__ T stream(const T* p) { return __ldcs(p); }
 
-// What was loaded before is asked for before anything that follows. Without it the compiler puts loads off to where they are used, to save
-// registers, and a thread waits for one after the other. For the lanes that are here together; nothing need be common to them.
+// Loads before this call are issued before anything that follows. Otherwise the compiler moves loads to the uses of their values, to save
+// registers, and a thread waits for one load after the other. For the lanes that are here together, which need nothing in common.
 __device__ __forceinline__ void issued() { __syncwarp(__activemask()); }
 
-// y = a acc + b y, with b = 0 never reading y.
+// y = a acc + b y; y is not read if b = 0.
 template <class T>
 __device__ __forceinline__ void finish_row(T a, T acc, T b, T* y) {
     *y = b == T(0) ? a * acc : fma_rn(a, acc, b * *y);
@@ -153,16 +153,16 @@ __device__ __forceinline__ T halve(T v) {
     return v;
 }
 
-// Room for the block results of up to two sums over one length, the tickets that tell who comes last, the sums.
+// Room for the block results of up to two sums over one length, the tickets that tell which warp comes last, the sums.
 template <class T>
 struct Tree {
     T* partials;   // sum k from k * stride on: the results of the blocks, then those of the levels above
     u64 stride;
-    u32* tickets;  // one a group of 1024 results on every level; 0 between operations
+    u32* tickets;  // one per group of 1024 results on every level; 0 between operations
     T* out[2];
 };
 
-// The sum of one group of 1024 results of a level, read past the first-level cache.
+// The sum of one group of 1024 results of a level, bypassing the first-level cache.
 template <class T>
 __device__ __forceinline__ T group_sum(const T* results, u64 first, u64 count) {
     u64 at = first + threadIdx.x % WARP;
@@ -173,15 +173,15 @@ __device__ __forceinline__ T group_sum(const T* results, u64 first, u64 count) {
     return halve(acc);
 }
 
-// Takes a ticket of `count`. True for the last, which leaves 0 for the next operation of the queue. One thread; nothing is made visible.
+// Takes one of `count` tickets. True for the last, which leaves 0 for the next operation of the queue. One thread calls this. No fence.
 __device__ __forceinline__ bool last_ticket(u32* ticket, u32 count) {
     bool last = atomicAdd(ticket, 1u) == count - 1;
     if (last) *ticket = 0;
     return last;
 }
 
-// A whole warp hands in the results (in lane 0) of block `block` of `blocks`, of K sums. The warp that completes a group of 1024
-// sums it, level by level; the one that completes the last writes the sums. True in lane 0 of that warp alone, with the sums.
+// A whole warp hands in the results (in lane 0) of block `block` of `blocks`, for K sums. The warp that completes a group of 1024
+// sums it, level by level; the one that completes the last group writes the sums. True only in lane 0 of that warp, with the sums.
 template <class T, int K>
 __device__ bool finish_warp(const Tree<T>& tree, u64 block, u64 blocks, T (&sum)[K]) {
     bool first_lane = threadIdx.x % WARP == 0;
@@ -212,7 +212,7 @@ __device__ bool finish_warp(const Tree<T>& tree, u64 block, u64 blocks, T (&sum)
     return true;
 }
 
-// Whether the thread block whose first row would be `first` has none: the only one of a matrix without rows. It writes the empty sums.
+// Whether the thread block whose first row would be `first` has no rows, as the only one of an empty matrix. It writes the empty sums.
 template <class T>
 __device__ __forceinline__ bool no_rows(u64 first, u64 nrows, const Tree<T>& tree) {
     if (first < nrows) return false;
@@ -223,8 +223,8 @@ __device__ __forceinline__ bool no_rows(u64 first, u64 nrows, const Tree<T>& tre
     return true;
 }
 
-// The end of a product with dot products: w . y (and y . y) of the block of 1024 rows from `first` on, y and w of which lie in
-// shared memory. One warp. True in lane 0 of the warp that writes the sums.
+// The end of a product with dot products: w . y (and y . y) of the block of 1024 rows from `first` on, whose y and w are in
+// shared memory. One warp calls this. True in lane 0 of the warp that writes the sums.
 template <class T>
 __device__ __forceinline__ void block_dots(const T* shared_y, const T* shared_w, u64 first, u64 nrows, const Tree<T>& tree) {
     u32 lane = threadIdx.x % WARP;
@@ -250,13 +250,13 @@ __device__ __forceinline__ void block_dots(const T* shared_y, const T* shared_w,
     }
 }
 
-// How a format whose rows can be formed in any grouping multiplies. `Rows` gives
+// The product of a format whose rows can be formed in any grouping. `Rows` has
 //   template <int N> void accumulate(u64 row, u32 step, u64 nrows, T (&acc)[N]) const
-// which adds to acc[i] the stored entries of row + i*step (rows past nrows are left alone), in order, by `fma`, and
+// which adds to acc[i] the stored entries of row + i*step (rows past nrows are skipped), in order, by `fma`, and
 //   u64 target(u64 row) const
-// the row of y that a stored row is.
+// the row of y that belongs to a stored row.
 
-// y = a A x + b y. Grid: 1024 rows a thread block of THREADS, neighbours side by side.
+// y = a A x + b y. Grid: 1024 rows per thread block of THREADS, neighbours side by side.
 template <class T, class Rows, int THREADS = 256>
 __device__ __forceinline__ void spmv_rows(const Rows& m, u64 nrows, const Coeff<T>& ca, const Coeff<T>& cb, T* y, const Monitor* gate) {
     constexpr int N = BLOCK / THREADS;
@@ -272,7 +272,7 @@ __device__ __forceinline__ void spmv_rows(const Rows& m, u64 nrows, const Coeff<
     }
 }
 
-// y = A x; w . y and, where tree.out[1] is given, y . y. `target` must map every block of 1024 rows onto itself.
+// y = A x; w . y and, if tree.out[1] is given, y . y. `target` must map every block of 1024 rows onto itself.
 template <class T, class Rows, int THREADS = 256>
 __device__ __forceinline__ void spmv_dot_rows(const Rows& m, u64 nrows, T* y, const T* w, const Tree<T>& tree, const Monitor* gate) {
     constexpr int N = BLOCK / THREADS;
@@ -296,7 +296,7 @@ __device__ __forceinline__ void spmv_dot_rows(const Rows& m, u64 nrows, T* y, co
     if (threadIdx.x < WARP) block_dots(shared_y, shared_w, first, nrows, tree);
 }
 
-// Whether this thread block is the last of `count` to come here. The results that the others wrote before are then visible.
+// Whether this thread block is the last of `count` to call this. The results that the others wrote before are then visible.
 __device__ inline bool last_of(u32* ticket, u32 count) {
     __shared__ bool last;
     __threadfence();
@@ -307,8 +307,8 @@ __device__ inline bool last_of(u32* ticket, u32 count) {
     return last;
 }
 
-// w . y (and y . y) after thread blocks that wrote `rows` rows of y each, `rows` a divisor of 1024: the last to end of those of a block
-// of 1024 rows forms its result, the last of these the sums. `arrivals`: a 0 for each block of 1024 rows, at least one.
+// w . y (and y . y) after thread blocks that wrote `rows` rows of y each, `rows` a divisor of 1024. The last block to end in a group
+// of 1024 rows forms its result, and the last of these the sums. `arrivals`: a 0 for each block of 1024 rows, at least one.
 template <class T>
 __device__ inline void dots_of_parts(const T* y, const T* w, u64 nrows, u32 rows, u32* arrivals, const Tree<T>& tree) {
     u32 parts = BLOCK / rows, group = blockIdx.x / parts, before = group * parts;

@@ -1,10 +1,10 @@
 // Triangles in device memory, how far a solve has come, and the walk of warps whose rows wait for each other.
 //
 // Layout: `TriangleRows` and `Progress` have the field order and sizes of their twins in crates/backend-cuda/src/sptrsv.rs.
-// Progress: warps draw runs of rows by a ticket, in the order of a solve, so a run depends on itself and on runs that warps which run
-// already have drawn. The first run that is not done can therefore go on, whatever else waits: a grid of one thread block suffices.
-// Epochs: a solve has a number, one above that of the solve before it, which the last thread block to end writes down. A finished solve
-// has written every slot, so slots hold the number of the last solve (0 at first) or that of the solve that runs; numbers may wrap.
+// Progress: warps draw runs of rows by a ticket, in the order of a solve, so a run depends only on itself and on runs that running warps
+// have already drawn. The first run that is not done can therefore continue, whatever else waits: a grid of one thread block suffices.
+// Epochs: a solve has a number, one above that of the previous solve, which the last thread block to end stores. A finished solve
+// has written every slot, so slots hold the number of the last solve (0 at first) or that of the current one; numbers may wrap.
 #pragma once
 #include "exchange.cuh"
 
@@ -17,33 +17,33 @@ struct TriangleRows {
     const T* values;
     const T* inv_diag;  // null: a unit diagonal
     u32 nrows;
-    u32 lower;          // 0: solved from the last row on
+    u32 lower;          // 0: solved from the last row upwards
 
-    // The k-th row to solve, and when a row is solved.
+    // The k-th row to solve, and the place of a row in that order.
     __device__ __forceinline__ u32 row(u32 k) const { return lower ? k : nrows - 1 - k; }
-    // The entry at a place of the walk towards the diagonal, which is last.
+    // The entry at a place of the walk towards the diagonal, which comes last.
     __device__ __forceinline__ u32 entry(u32 begin, u32 len, u32 place) const { return lower ? begin + place : begin + len - 1 - place; }
     __device__ __forceinline__ T value(u32 e) const { return __ldg(values + e); }
-    // x of a row whose terms are subtracted.
+    // x of a row after its terms were subtracted.
     __device__ __forceinline__ T solved(u32 row, T s) const { return inv_diag ? s * __ldg(inv_diag + row) : s; }
 };
 
-// How far the solves of one resident have come; all 0 at first.
+// How far the solves of one resident triangle have come; all 0 at first.
 struct Progress {
     u32 epoch;    // of the last solve that ended
-    u32 ticket;   // next to be drawn; 0 between solves
+    u32 ticket;   // the next one to be drawn; 0 between solves
     u32 arrived;  // thread blocks that have ended; 0 between solves
     u32 unused;
 
-    // The number of the solve that runs.
+    // The number of the current solve.
     __device__ __forceinline__ u32 tag() const { return *(volatile const u32*)&epoch + 1; }
-    // The next ticket, for a whole warp.
+    // Draws the next ticket, for a whole warp.
     __device__ __forceinline__ u32 draw() {
         u32 drawn = 0;
         if (threadIdx.x % WARP == 0) drawn = atomicAdd(&ticket, 1u);
         return __shfl_sync(ALL, drawn, 0);
     }
-    // The end of a thread block, all of whose threads come here once they draw no more.
+    // The end of a thread block. All of its threads call this once they draw no more.
     __device__ __forceinline__ void leave(u32 tag) {
         __syncthreads();
         if (threadIdx.x == 0 && (__threadfence(), last_ticket(&arrived, gridDim.x))) {
@@ -53,20 +53,20 @@ struct Progress {
     }
 };
 
-// Rounds in vain after which a warp that waits leaves the memory to others for a while, and for how many nanoseconds.
+// Rounds without success after which a waiting warp leaves the memory to others for a while, and for how many nanoseconds.
 #define PATIENCE 16u
 #define NAP 64u
 
 #define SOLVE_THREADS 256
 #define SOLVE_WARPS (SOLVE_THREADS / WARP)
 
-// x of every row, LANES lanes a row: lane l takes the places l, l + LANES, ... of the walk towards the diagonal, one `fma(-t, x_j, s)`
-// each, lane 0 beginning with s = b, and a halving tree over the lanes ends the row. With one lane that is the order of the serial solve.
+// x of every row, LANES lanes per row: lane l takes the places l, l + LANES, ... of the walk towards the diagonal, one `fma(-t, x_j, s)`
+// each. Lane 0 begins with s = b, and a halving tree over the lanes ends the row. With one lane that is the order of the serial solve.
 // A ticket is for `deep` runs of 32 / LANES rows, one run after the other, together at most 32 rows.
-// A warp goes round: each lane asks once for the values that its next entries lack, then takes all that are there, and a row that is
-// complete is given out in the same round; so lanes of a warp may depend on each other. What the rows of a ticket need from each other
-// goes through shared memory, the rest through `slots`, one a row.
-// b may be x: a row's b is read by the lane that writes its x, before.
+// A warp loops: each lane loads once the values that its next entries lack, then takes all that are there, and a complete row
+// is published in the same round, so lanes of a warp may depend on each other. What the rows of a ticket need from each other
+// goes through shared memory, the rest through `slots`, one per row.
+// b may be x: the lane that writes a row's x reads its b before.
 template <class T, int LANES>
 __device__ __forceinline__ void solve_rows(const TriangleRows<T>& m, u32 deep, u64* slots, Progress* progress, const T* b, T* x, const Monitor* gate) {
     constexpr u32 GROUPS = WARP / LANES;
@@ -89,7 +89,7 @@ __device__ __forceinline__ void solve_rows(const TriangleRows<T>& m, u32 deep, u
                 len = __ldg(m.ptr + row + 1) - begin;
                 if (part == 0) s = b[row];
             }
-            // Entries of this lane from place `at` on: U at hand and U ahead of them.
+            // Entries of this lane from place `at` on: U ready and U ahead of them.
             u32 at = part, next = 0, have = 0;
             u32 col[U], col_ahead[U];
             T value[U], value_ahead[U], of_x[U];
@@ -107,7 +107,7 @@ __device__ __forceinline__ void solve_rows(const TriangleRows<T>& m, u32 deep, u
                     col_ahead[u] = __ldg(m.idx + e), value_ahead[u] = m.value(e);
                 }
             }
-            u32 known = 0;  // bit of the first lane of each group of this run that has given its x out
+            u32 known = 0;  // the bit of the first lane of each group of this run that has published its x
             u32 vain = 0;
             while (__any_sync(ALL, waiting)) {
                 // Values of rows of earlier tickets.
@@ -115,7 +115,7 @@ __device__ __forceinline__ void solve_rows(const TriangleRows<T>& m, u32 deep, u
                 u32 asked = 0;
 #pragma unroll
                 for (int u = 0; u < U; u++) {
-                    u32 k = m.row(col[u]) - (u32)first;  // where in the ticket, wrapped around for earlier ones
+                    u32 k = m.row(col[u]) - (u32)first;  // the place in the ticket, wrapped around for rows of earlier tickets
                     bool far = u >= next && at + u * LANES < len && !(have >> u & 1) && k >= deep * GROUPS;
                     if (far) {
                         slot[u].load(slots + (u64)col[u] * Slot<T>::WORDS);
@@ -189,7 +189,7 @@ __device__ __forceinline__ void solve_rows(const TriangleRows<T>& m, u32 deep, u
                 if (vain > PATIENCE) __nanosleep(NAP);
             }
         }
-        __syncwarp();  // what the rows of this ticket gave each other has been read
+        __syncwarp();  // what the rows of this ticket passed to each other has been read
     }
     progress->leave(tag);
 }

@@ -1,8 +1,8 @@
-// Lower stencils as types: their terms, and the lines of the grid that these lie on.
+// Lower stencils as types: their terms, and the lines of the grid on which these lie.
 #pragma once
 #include "spandrel.cuh"
 
-// Terms of a stencil at most.
+// The most terms of a stencil.
 #define TERMS_MOST 40
 
 // A number as a type, so that a loop's counter is a constant.
@@ -25,7 +25,7 @@ struct Terms {
     int dx[TERMS_MOST], dy[TERMS_MOST], dz[TERMS_MOST];
 };
 
-// The lower half of a stencil of so many points, ascending by (dz, dy, dx); a line's terms are neighbours, those of the row's own line
+// The lower half of a stencil of POINTS points, ascending by (dz, dy, dx). A line's terms are neighbours; those of the row's own line
 // come last, without a gap.
 template <int POINTS>
 struct Stencil;
@@ -48,7 +48,7 @@ STENCIL(27, LIST(-1, 0, 1, -1, 0, 1, -1, 0, 1, -1, 0, 1, -1), LIST(-1, -1, -1, 0
 STENCIL(33, LIST(0, -1, 0, 1, -1, 0, 1, -1, 0, 1, 0, -1, 0, 1, -2, -1), LIST(0, -1, -1, -1, 0, 0, 0, 1, 1, 1, -2, -1, -1, -1, 0, 0),
         LIST(-2, -1, -1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0))
 
-// The lines that a stencil's terms lie on.
+// The lines on which a stencil's terms lie.
 template <int POINTS>
 struct Lines {
     using S = Stencil<POINTS>;
@@ -63,7 +63,7 @@ struct Lines {
         }
         return k;
     }
-    // Lines but the row's own, which is the last of the list.
+    // Lines other than the row's own, which is the last of the list.
     __device__ static constexpr int others() {
         int lines = 0;
         for (int k = 0; k < terms; k++) lines += begins(k) && (S::dy(k) != 0 || S::dz(k) != 0);

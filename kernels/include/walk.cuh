@@ -1,22 +1,22 @@
-// A walk over the rows of a CSR matrix for what is made of them: a warp takes 32 rows and brings them to shared memory as they lie, side by
-// side, then each lane goes on along its row. Rows of similar length write to neighbouring places in the same step. Of rows that together
-// have more than SPAN entries eight of each are brought at once, and rows longer than LONG_ROW are left to all lanes together.
+// A walk over the rows of a CSR matrix that computes something from each: a warp copies 32 rows to shared memory as they lie, side by
+// side. Then each lane walks its row. Rows of similar length write to neighbouring places in the same step. If rows together
+// have more than SPAN entries, eight of each are copied at once; rows longer than LONG_ROW are left to all lanes together.
 //
-// A visitor gives
-//   struct Row                                                    what it remembers of a row; of a long row, each lane for itself
+// A visitor has
+//   struct Row                                                    what it remembers of a row; for a long row, each lane separately
 //   Row open(u32 row)
 //   void visit(Row& here, u32 row, u32 e, u32 col, T value)       entry e of the row; e ascends in each lane
 //   void close(const Row& here, u32 row, u32 len)                 after the last entry; in one lane
-// and is called for rows below nrows alone. Nothing is visible of what other lanes do.
+// and is called only for rows below nrows. A visitor sees nothing of what other lanes do.
 #pragma once
 #include "spandrel.cuh"
 
 #define WALK_THREADS 128
 #define WALK_CHUNK 8
 #define LONG_ROW 512u
-// Entries that a warp has room for: of 28 a row.
+// Entries for which a warp has room: 28 per row.
 #define SPAN 896u
-// Entries of a lane under way.
+// Entries that a lane has in flight.
 #define WALK_AHEAD 8
 
 template <class T, bool VALUES>
@@ -25,8 +25,8 @@ struct WalkTile {
     T values[VALUES ? SPAN : 1];
 };
 
-// VALUES: whether values are read at all. BELOW: of rows that are not long no more is visited than the entries below the diagonal and a few after
-// them. Grid: thread blocks of WALK_THREADS, any number of them.
+// VALUES: whether values are read at all. BELOW: in rows that are not long, only the entries below the diagonal and a few after them are
+// visited. Grid: any number of thread blocks of WALK_THREADS.
 template <class T, bool VALUES, bool BELOW = false, class Visitor>
 __device__ __forceinline__ void walk_rows(const u32* __restrict__ row_ptr, const u32* __restrict__ cols, const T* __restrict__ values, u32 nrows, Visitor& visitor) {
     __shared__ WalkTile<T, VALUES> tiles[WALK_THREADS / WARP];
@@ -43,7 +43,7 @@ __device__ __forceinline__ void walk_rows(const u32* __restrict__ row_ptr, const
         }
         u32 of_all = __shfl_sync(ALL, begin, 0), span = __shfl_sync(ALL, begin + len, group * WARP + WARP <= nrows ? WARP - 1 : nrows % WARP - 1) - of_all;
         if (span <= SPAN) {
-            __syncwarp();  // the rows before have been read
+            __syncwarp();  // the previous rows have been read
             for (u32 from = lane; from < span; from += WARP * WALK_AHEAD) {
                 u32 col[WALK_AHEAD];
                 T value[WALK_AHEAD];
@@ -89,7 +89,7 @@ __device__ __forceinline__ void walk_rows(const u32* __restrict__ row_ptr, const
                 col[t] = there ? __ldg(cols + first + e) : 0;
                 if (VALUES) value[t] = there ? __ldg(values + first + e) : T(0);
             }
-            __syncwarp();  // the chunk before has been read
+            __syncwarp();  // the previous chunk has been read
 #pragma unroll
             for (u32 t = 0; t < WALK_CHUNK; t++) {
                 u32 at = (t * (WARP / WALK_CHUNK) + lane / WALK_CHUNK) * (WALK_CHUNK + 1) + lane % WALK_CHUNK;
