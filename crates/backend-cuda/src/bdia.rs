@@ -100,13 +100,13 @@ kernels! {
     in BDIA { ENTRY: "bicgstab_bdia" }
 }
 
-/// The mean width of bands from which windows pay: of a single band, and of several, whose windows are loaded one after
-/// the other.
+/// The mean width of bands from which windows pay: for a single band, and for several, whose windows are loaded one
+/// after the other.
 const WIDE: [usize; 2] = [4, 8];
 /// Up to this many diagonals there is one row per thread. Tiles pay only if many diagonals share their barriers.
 /// `spandrel-bench spmv --formats bdia --force` times both.
 const DIRECT: usize = 104;
-/// Elements of the windows of a pass, and bytes of those of `staged`.
+/// Elements of the windows of a pass, and bytes of the windows of `staged`.
 const PASS: u32 = 4096;
 const STAGED_WINDOWS: u32 = 32 << 10;
 /// Rows of a thread block of `staged`, and bytes of its tile.
@@ -116,8 +116,8 @@ const TILE: u32 = 32 << 10;
 const SMALL_ROWS: usize = 64;
 const SINGLE_ROWS: usize = 128;
 /// The `small` kernels by diagonals in flight, with the number of thread blocks that fit on a multiprocessor. More than
-/// 16 in flight are for a single band, and pay if all rows are resident at once: 15,600 rows with 33 diagonals take
-/// 2.24 us with 12 and 2.06 with 34, but 120,000 rows take 5.33 and 5.94 (record/h200-spmv-variants.txt).
+/// 16 in flight are only for a single band, and pay if all rows are in flight at once: 15,600 rows with 33 diagonals
+/// take 2.24 us with 12 and 2.06 with 34, but 120,000 rows take 5.33 and 5.94 (record/h200-spmv-variants.txt).
 const SMALL: [(usize, Option<usize>); 7] =
     [(4, None), (8, None), (12, None), (16, None), (22, Some(8)), (34, Some(4)), (44, Some(4))];
 /// The kernel of a bDIA matrix. [`Cuda`] chooses one at load; [`Cuda::load_bdia_with`] forces one.
@@ -126,7 +126,7 @@ pub enum BdiaKernel {
     /// 1024 rows per thread block, 16 bytes of rows per thread, x in shared memory. For bands that are wide enough for
     /// such windows.
     Window,
-    /// The same number of rows, four per thread, x from the first-level cache. For narrow bands.
+    /// 1024 rows per thread block, four per thread, x from the first-level cache. For narrow bands.
     Narrow,
     /// One row per thread. For narrow bands with few rows, if four rows per thread would leave multiprocessors partly
     /// empty.
@@ -175,7 +175,7 @@ enum Form {
         pieces: Pieces,
         arrivals: Buffer<u32>,
     },
-    /// By the place of its kernels in [`SMALL`].
+    /// The index of its kernels in [`SMALL`].
     Small {
         offsets: Offsets,
         arrivals: Buffer<u32>,
@@ -198,7 +198,7 @@ pub struct CudaBdia<T> {
 }
 
 impl<T> CudaBdia<T> {
-    /// Which kernel forms products.
+    /// The kernel that forms products.
     pub fn kernel(&self) -> BdiaKernel {
         match self.form {
             Form::Window { .. } => BdiaKernel::Window,
@@ -216,7 +216,7 @@ impl<T: Real> CudaBdia<T> {
         Grid::of(self.nrows.div_ceil(rows), threads as u32)
     }
 
-    /// What persistent kernels take of it.
+    /// The parameters of the matrix for persistent kernels.
     fn parameters(&self, offsets: Address) -> ResidentParameters {
         let (values, stride, diagonals) = (self.values.pointer(), self.stride as u64, self.diagonals);
         ResidentParameters { values, offsets, stride, diagonals }
@@ -237,8 +237,8 @@ impl<T: Real> CudaBdia<T> {
     }
 }
 
-/// The index in [`SMALL`] of the kernels for these rows and bands that need the fewest rounds for the diagonals; among
-/// those, the ones with the fewest in flight.
+/// The index in [`SMALL`] of the kernels that need the fewest rounds for the diagonals of these rows and bands; among
+/// equals, of those with the fewest in flight.
 fn small(nrows: usize, diagonals: usize, bands: usize, multiprocessors: usize) -> usize {
     let holds = |room: usize| bands == 1 && nrows.div_ceil(SMALL_ROWS) <= room * multiprocessors;
     let suiting = (0..SMALL.len()).filter(|&at| SMALL[at].1.is_none_or(holds));
@@ -379,7 +379,7 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
         let (values, stride, diagonals, bands) = (m.values.pointer(), m.stride as u64, m.diagonals, m.bands);
         let (nrows, ncols) = (m.nrows as u64, m.ncols as u64);
         // SAFETY: the arrays of the matrix; the lengths of x and y were compared. The windows of `Window` have room for
-        // 1024 rows, which are no fewer than those of a thread block; 64 elements lie behind the last diagonal.
+        // 1024 rows, and a thread block has no more; 64 elements lie behind the last diagonal.
         unsafe {
             match &m.form {
                 Form::Window { pieces } => {

@@ -1,8 +1,9 @@
 //! Algebraic coarsening on the GPU.
 //!
-//! Layout: the aggregates are the graph of strong couplings with its row pointers, and the aggregate of each node.
+//! Layout: the aggregates are stored as the graph of strong couplings (row pointers and neighbours) and the aggregate
+//! of each node.
 //! Order: stored, with the bits of [`spandrel_formats::amg`]. Cost: see kernels/coarsen.cu. The smoothed prolongation
-//! is the product of the filter F and the tentative prolongation T, which are made for it and then freed. Kernels:
+//! is the product of the filter F and the tentative prolongation T, which are both freed afterwards. Kernels:
 //! kernels/coarsen.cu.
 
 use std::sync::Arc;
@@ -25,7 +26,7 @@ parameters! {
     /// The arrays of a matrix.
     struct Matrix { ptr: Address, cols: Address, values: Address }
 
-    /// A matrix, its nodes, and where their strong couplings go.
+    /// A matrix, its nodes, and the arrays to which their strong couplings are written.
     struct Couple {
         ptr: Address, cols: Address, values: Address, nodes: u32, unknowns: u32, shares: Address, squared: f64,
         rows: Address, neighbours: Address, weights: Address,
@@ -107,11 +108,11 @@ kernels! {
     in COARSEN { ENTRY: "add_diagonal_coarsen" }
 }
 
-/// Threads of a thread block (`COARSEN_THREADS` of kernels/coarsen.cu), and lanes of a node or row where several share
-/// one.
+/// Threads of a thread block (`COARSEN_THREADS` of kernels/coarsen.cu), and lanes per node or row in kernels in which
+/// several lanes share one.
 const THREADS: usize = 256;
 const LANES: usize = 8;
-/// Rounds between two looks at whether all roots are found.
+/// Rounds after which the host checks whether all roots are found.
 const ROUNDS: u32 = 4;
 
 /// Strong couplings and the aggregates made from them. A plan shares them.
@@ -131,15 +132,15 @@ pub struct CudaAggregates {
 #[derive(Debug)]
 pub struct CudaCoarser<T> {
     aggregates: CudaAggregates,
-    /// Row pointers and columns of A. F has room for the entries that this pattern asks for, so its kernel must not
-    /// read another one.
+    /// Row pointers and columns of A. F has room for the entries that follow from this pattern, so its kernel must not
+    /// read another pattern.
     pattern: [Arc<Buffer<u32>>; 2],
     sizes: (usize, usize, usize),
     filter: CudaCsr<T>,
     tentative: CudaCsr<T>,
     dropped: Vector<T>,
     fine: CudaCsr<T>,
-    /// Of F T, A P and P^T (A P).
+    /// The plans of F T, A P and P^T (A P).
     products: [CudaSpgemm; 3],
     transpose: CudaTranspose,
 }
@@ -205,7 +206,7 @@ impl Cuda {
         Ok((graph, neighbours, weights))
     }
 
-    /// The state of each node when all roots are found. Blocks.
+    /// Finds all roots. Returns the state of each node at the end. Blocks.
     fn roots<T: Real>(&self, graph: Address, neighbours: Address, count: usize) -> Result<Buffer<u64>> {
         let (stream, nodes) = (self.stream(), count as u32);
         let state = Buffer::<u64>::uninit(stream, count, "states of nodes")?;
@@ -217,7 +218,7 @@ impl Cuda {
         };
         let mut first = 0;
         loop {
-            // Each round decides at least the node with the smallest priority of all.
+            // Each round decides at least the node with the smallest priority.
             let left = Buffer::<u32>::zeros(stream, ROUNDS as usize, "nodes that are left")?;
             for round in 0..ROUNDS {
                 let look = LookCoarsen { graph, neighbours, nodes, state: at, near };
@@ -290,7 +291,7 @@ impl Cuda {
         Ok((t, coarse, dropped))
     }
 
-    /// The pattern of the filter F, without columns and values. Blocks.
+    /// The row pointers of the filter F, with room for columns and values. Blocks.
     fn filter_pattern<T: Real>(&self, a: &CudaCsr<T>, aggregates: &CudaAggregates) -> Result<CudaCsr<T>> {
         let (stream, n) = (self.stream(), a.nrows());
         let (graph, neighbours) = (aggregates.graph.pointer(), aggregates.neighbours.pointer());
@@ -326,7 +327,7 @@ impl Cuda {
             out_cols: cols.pointer(),
             out: values.pointer(),
         };
-        // SAFETY: fill_filter_coarsen, as counted; only the caller holds F.
+        // SAFETY: fill_filter_coarsen writes as many entries as were counted; only the caller holds F.
         unsafe { self.launch::<T, _>(FillFilterCoarsen::ENTRY, each(f.nrows()), &fill) }
     }
 
@@ -353,13 +354,13 @@ impl Cuda {
 }
 
 /// # Errors
-/// [`spandrel_backend::Error::Shape`] unless there is a scale per row and, with `right`, per column.
+/// [`spandrel_backend::Error::Shape`] unless there is one scale per row and, with `right`, one per column.
 fn expect_scales<T: Real>(m: &CudaCsr<T>, left: &Vector<T>, right: Option<&Vector<T>>) -> Result<()> {
     expect_len("scaled", "the scales of rows", left.len(), m.nrows())?;
     right.map_or(Ok(()), |right| expect_len("scaled", "the scales of columns", right.len(), m.ncols()))
 }
 
-/// The parameters that scale the entries of `m`.
+/// The parameters of the kernel that scales the entries of `m`.
 fn scale<T: Real>(m: &CudaCsr<T>, left: &Vector<T>, right: Option<&Vector<T>>, out: Address) -> ScaleCoarsen {
     let (left, right) = (left.pointer(), right.map_or(Address::NULL, Vector::pointer));
     ScaleCoarsen { matrix: matrix(m), n: m.nrows() as u32, left, right, out }

@@ -37,11 +37,12 @@ kernels! {
 /// blocks per multiprocessor: about four times what it holds at once, so that the last ones leave little idle.
 const WALK_THREADS: usize = 128;
 const WALK_BLOCKS: usize = 32;
-/// Words of 32 marks with an occupied diagonal that are listed for the host; if there are more, it reads all words.
+/// The largest number of words (of 32 marks) with an occupied diagonal that are listed for the host. If there are more,
+/// the host reads all words.
 const LISTED: usize = 1024;
 
-/// Entries that are not zero, by their place, and entries that differ from their mirror image (the `counts` of
-/// kernels/dia.cu).
+/// The numbers of nonzero entries below, on and above the main diagonal, and of entries that differ from their mirror
+/// image (the `counts` of kernels/dia.cu).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) below: u64,
@@ -55,8 +56,9 @@ impl Counts {
         (self.below + self.on + self.above) as usize
     }
 
-    /// Whether the matrix, whose occupied diagonals are mirrored, equals its transpose: each entry below the main
-    /// diagonal equals its mirror image (0 if it is not stored), and there are as many nonzeros above it as below.
+    /// Returns true if the matrix, whose occupied diagonals are mirrored, equals its transpose. This holds if each
+    /// entry below the main diagonal equals its mirror image (0 if it is not stored), and there are as many nonzeros
+    /// above the diagonal as below.
     pub(crate) fn symmetric(self) -> bool {
         self.differing == 0 && self.below == self.above
     }
@@ -92,7 +94,7 @@ impl Cuda {
         let (from, to) = (marks.pointer(), list.pointer());
         let grid = Grid::of(marks.len().div_ceil(256).clamp(1, 4 * self.multiprocessors()), 256);
         let parameters = ListDiagonalsDia { marks: from, words, most, list: to };
-        // SAFETY: list_diagonals_dia(marks, words, most, list), room for a number and so many pairs.
+        // SAFETY: list_diagonals_dia(marks, words, most, list), with room for a number and `most` pairs.
         unsafe { self.launch::<T, _>(ListDiagonalsDia::ENTRY, grid, &parameters)? };
         let list = list.to_host("a list of diagonals")?;
         let mut marked: Vec<(u32, u32)> = match list[0] as usize {
@@ -104,7 +106,7 @@ impl Cuda {
         for (at, mut word) in marked {
             while word != 0 {
                 let bit = 32 * i64::from(at) + i64::from(word.trailing_zeros());
-                // Below the number of rows and columns both ways.
+                // The magnitude is below the number of rows or columns, so it fits.
                 offsets.push((bit - m.nrows() as i64) as i32);
                 word &= word - 1;
             }

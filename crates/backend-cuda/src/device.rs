@@ -40,7 +40,7 @@ pub struct Cuda {
     /// For sums that the devices of the ranks complete themselves.
     gathered: RefCell<Gathered>,
     modules: Modules,
-    /// Kept as long as copies on the queue may use it.
+    /// Held as long as copies on the queue may use it.
     _staging: Arc<Staging>,
     stream: Arc<CudaStream>,
     context: Arc<CudaContext>,
@@ -178,7 +178,7 @@ impl Cuda {
         Self { waiting_blocks: most.max(1), ..self }
     }
 
-    /// This number of thread blocks, or the limit for those that wait for each other.
+    /// Limits the number of thread blocks that wait for each other.
     pub(crate) fn waiting(&self, blocks: usize) -> usize {
         blocks.min(self.waiting_blocks)
     }
@@ -192,12 +192,12 @@ impl Cuda {
         Modules::load(&self.context, "the kernel given", text.into(), "given").map(drop)
     }
 
-    /// Whether the device is restricted to orders that the CPU shares.
+    /// Returns true if the device is restricted to orders of summation that the CPU shares.
     pub fn reproducible(&self) -> bool {
         self.reproducible
     }
 
-    /// The driver's description of the device.
+    /// The description of the device by its driver.
     pub fn info(&self) -> &DeviceInfo {
         &self.info
     }
@@ -279,7 +279,7 @@ impl Cuda {
         })
     }
 
-    /// Room for `len` elements of type `T` that are on their way to or from the host. The next call hands out the same.
+    /// Room for `len` elements of type `T` on their way to or from the host. The next call returns the same memory.
     pub(crate) fn packed<T: Real>(&self, len: usize) -> Result<Address> {
         let words = (len * T::BYTES).div_ceil(size_of::<u64>());
         let mut packed = self.packed.borrow_mut();
@@ -296,7 +296,7 @@ impl Cuda {
         &self.landing
     }
 
-    /// What completes sums at present.
+    /// What completes the sums of this device at present.
     pub(crate) fn completion(&self) -> &Completion {
         &self.completion
     }

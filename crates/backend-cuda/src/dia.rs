@@ -27,7 +27,7 @@ parameters! {
     /// The parameters of a matrix for products.
     struct MatrixParameters { values: Address, offsets: Address, diagonals: u32 }
 
-    /// The parameters of either form for kernels.
+    /// The parameters for kernels that take either form, the upper half or all diagonals.
     struct EitherParameters { matrix: MatrixParameters, symmetric: u32 }
 }
 
@@ -96,8 +96,8 @@ impl FewOffsetsArg {
     }
 }
 
-/// How thread blocks go through the blocks of 1024 rows. Each steps by the reach of the matrix (a plane of a grid), and
-/// every multiprocessor keeps all of its thread blocks.
+/// How thread blocks go through the blocks of 1024 rows. Each steps by the reach of the matrix (a plane of a grid).
+/// There remain enough thread blocks to fill every multiprocessor.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Way {
     stride: usize,
@@ -164,7 +164,8 @@ pub struct CudaDia<T> {
 }
 
 impl<T: Real> CudaDia<T> {
-    /// From the offsets of all diagonals, and the values of those at or above the main one (`symmetric`) or of all.
+    /// Assembles a matrix from the offsets of all diagonals and their values; if `symmetric`, the values of only those
+    /// at or above the main one.
     fn assembled(
         cuda: &Cuda,
         (nrows, ncols): (usize, usize),
@@ -189,7 +190,7 @@ impl<T: Real> CudaDia<T> {
         })
     }
 
-    /// A square matrix that equals its transpose, from all offsets and the values at or above the main diagonal.
+    /// Makes a square matrix that equals its transpose from all offsets and the values at or above the main diagonal.
     /// Blocks.
     pub(crate) fn of_upper(cuda: &Cuda, n: usize, offsets: &[i32], values: Buffer<T>) -> Result<Self> {
         let values = cuda.narrow_values(n, values)?;
@@ -215,13 +216,13 @@ impl<T: Real> CudaDia<T> {
         self.traffic
     }
 
-    /// What products take of it.
+    /// The parameters of the matrix for products.
     fn parameters(&self) -> MatrixParameters {
         let (values, offsets) = (self.values.pointer(), self.offsets.pointer());
         MatrixParameters { values, offsets, diagonals: self.offsets.len() as u32 }
     }
 
-    /// What kernels take of it that are for either form.
+    /// The parameters of the matrix for kernels that take either form.
     fn half_or_whole(&self) -> EitherParameters {
         EitherParameters { matrix: self.parameters(), symmetric: u32::from(self.symmetric) }
     }
@@ -239,13 +240,13 @@ impl<T: Real> CudaDia<T> {
 }
 
 impl<T> CudaDia<T> {
-    /// Whether only the upper half is stored.
+    /// Returns true if only the upper half is stored.
     pub fn is_symmetric(&self) -> bool {
         self.symmetric
     }
 
-    /// Whether f64 values are stored in f32, which represents each of them exactly. Products are the same, with half
-    /// the bytes.
+    /// Returns true if f64 values are stored in f32, which represents each of them exactly. Products have the same bits
+    /// and read half the bytes.
     pub fn is_narrow(&self) -> bool {
         matches!(self.values, Values::Narrow(_))
     }
@@ -257,13 +258,14 @@ impl<T> CudaDia<T> {
 }
 
 impl Cuda {
-    /// Whether a matrix with this many rows stores values in f32 if it can: only if no persistent kernel takes it,
-    /// because those cannot read such values.
+    /// Returns true if a matrix with this many rows may store values in f32. It may only if no persistent kernel takes
+    /// it, because those cannot read such values.
     fn narrows<T: Real>(&self, nrows: usize) -> bool {
         T::BYTES == size_of::<f64>() && nrows > BLOCK * self.multiprocessors()
     }
 
-    /// The values in f32 if it represents all of them and both copies fit; else unchanged. Blocks.
+    /// Returns the values in f32 if f32 represents all of them and the device has room for both copies; otherwise
+    /// unchanged. Blocks.
     fn narrow_values<T: Real>(&self, nrows: usize, values: Buffer<T>) -> Result<Values<T>> {
         if !self.narrows::<T>(nrows) {
             return Ok(Values::Whole(values));
@@ -275,7 +277,7 @@ impl Cuda {
         let inexact = Buffer::<u32>::zeros(self.stream(), 1, "a mark")?;
         let (count, from, into, mark) = (values.len() as u64, values.pointer(), to.pointer(), inexact.pointer());
         let grid = Grid::of(values.len().div_ceil(NARROWED).min(AT_ONCE * 2 * self.multiprocessors()), 256);
-        // SAFETY: narrow_in_f32_dia_f64(count, from, to, inexact) of so many values of f64, and as many of f32.
+        // SAFETY: narrow_in_f32_dia_f64(count, from, to, inexact) with `count` values of f64, and as many of f32.
         unsafe {
             self.launch::<f64, _>(
                 NarrowInF32Dia::ENTRY,
@@ -287,7 +289,7 @@ impl Cuda {
         Ok(if exact { Values::Narrow(to) } else { Values::Whole(values) })
     }
 
-    /// The same for values on the host.
+    /// As [`Cuda::narrow_values`], for values on the host.
     fn load_values<T: Real>(&self, nrows: usize, values: &[T]) -> Result<Values<T>> {
         const WHAT: &str = "a matrix's values";
         let narrow: Option<Vec<f32>> = match bytemuck::try_cast_slice::<T, f64>(values) {
@@ -301,7 +303,7 @@ impl Cuda {
     }
 }
 
-/// Whether these ascending offsets are symmetric about the main diagonal.
+/// Returns true if these ascending offsets are symmetric about the main diagonal.
 fn mirrored(offsets: &[i32]) -> bool {
     offsets.iter().zip(offsets.iter().rev()).all(|(&a, &b)| i64::from(a) == -i64::from(b))
 }
@@ -332,7 +334,7 @@ fn upper_half<T: Real>(m: &Dia<T>) -> Option<usize> {
     equal.then_some(first)
 }
 
-// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped.
+// SAFETY: the memory that its operations use is allocated here, and stays in place until it is dropped.
 unsafe impl<T: Real> Load<Dia<T>> for Cuda {
     type Resident = CudaDia<T>;
 

@@ -1,7 +1,7 @@
 //! Chosen entries of vectors on the GPU, and their way to the host and back.
 //!
-//! Order: element-wise. Cost: places and entries once, the vector at these places by sectors of 32 bytes. Only the
-//! entries pass the bus. Kernels: those that gather and scatter in kernels/sparse_vec.cu.
+//! Order: element-wise. Cost: places and entries are read or written once, the vector in sectors of 32 bytes at these
+//! places. Only the entries go over the bus. Kernels: those that gather and scatter in kernels/sparse_vec.cu.
 
 use std::ops::Range;
 
@@ -25,7 +25,7 @@ pub struct CudaPlaces {
     places: Buffer<u32>,
 }
 
-/// Refuses a range that leaves its vector.
+/// Refuses a range that does not lie inside its vector.
 fn expect_range(op: &'static str, len: usize, at: usize, count: usize) -> Result<()> {
     match at.checked_add(count) {
         Some(end) if end <= len => Ok(()),

@@ -5,7 +5,7 @@
 //!
 //! Invariants: a run leaves in device memory what the next one needs (its number, tickets, marks). The host writes it
 //! only once. A kernel reports the first wrong row, and the host then computes the error from that row's values, as if
-//! it had factored itself.
+//! the host had factored the matrix.
 //!
 //! Order: that of [`spandrel_sptrsv::factor`]. Cost: 4 bytes per entry of the patterns, 12 per row.
 
@@ -31,7 +31,7 @@ use crate::{Cuda, CudaCsr, Vector};
 /// Threads of a thread block, `FACTOR_THREADS` of the kernels.
 const THREADS: usize = 256;
 const WARP: usize = 32;
-/// Thread blocks of a multiprocessor that draw tickets.
+/// Thread blocks per multiprocessor that draw tickets.
 const BLOCKS_PER_SM: usize = 4;
 /// The size of `struct Numeric` in words, and the places of its findings.
 const STATE: usize = 8;
@@ -60,8 +60,8 @@ unsafe impl<T: Real> Argument for TaskArg<T> {}
 
 /// The stencils on grids that have kernels, by their number of points.
 pub(crate) const POINTS: [usize; 6] = [7, 13, 15, 19, 27, 33];
-/// The warps of a multiprocessor that draw blocks of lines, each a thread block. On a cube of 256^3 two or three of
-/// them have work at a time. With eight, those that wait slow the others down by a tenth
+/// The number of warps per multiprocessor that draw blocks of lines; each warp is a thread block. On a cube of 256^3,
+/// two or three of them have work at a time. With eight, the waiting ones slow the others down by a tenth
 /// (record/h200-sweep-variants.txt).
 const BLOCKS_OF_LINES: usize = 4;
 
@@ -87,7 +87,7 @@ pub(crate) struct OnGrid<T> {
     /// The stencil's place among [`POINTS`].
     stencil: usize,
     arg: OnGridArg,
-    /// Of every place of a point.
+    /// The pivots, one for every place of a point.
     #[allow(dead_code)] // held for its address
     pivots: Buffer<T>,
 }
@@ -179,10 +179,10 @@ pub(crate) enum Share<T> {
 /// When a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Until {
-    /// Every row is computed. The reported wrong row is the first of either kind.
+    /// Every row is computed. For each kind of error, the reported wrong row is the first.
     Complete,
-    /// It may end as soon as any row is wrong in the second way. A run to [`Until::Complete`], or one that finds
-    /// nothing, must follow soon.
+    /// It may end as soon as any row is wrong in the second way. After that, a run to [`Until::Complete`], or one that
+    /// finds nothing, must follow soon.
     Broken,
 }
 
@@ -211,7 +211,7 @@ impl Index {
     }
 }
 
-/// The places of A's entries, if the patterns of the factors do not give them.
+/// Where A has entries: as the patterns of the factors say, or in a pattern of its own.
 pub(crate) enum Given<'a> {
     /// The patterns give them, and rows wait for others.
     Same,
@@ -219,7 +219,7 @@ pub(crate) enum Given<'a> {
     Apart,
     /// The starts of A's rows. Each row begins with the entries of its row of L.
     Begins(&'a [Offset]),
-    /// A's own.
+    /// The pattern of A itself.
     Pattern(&'a Pattern),
 }
 
@@ -255,10 +255,10 @@ pub(crate) struct Patterns {
     pub(crate) order: Buffer<Ordinal>,
 }
 
-/// The wrong rows of a run: the first of either kind if it ran to its end.
+/// The wrong rows of a run, one per kind of error: the first of its kind if the run was complete.
 pub(crate) type Wrong = [Option<usize>; 2];
 
-/// The operands of a run, with the lengths of the patterns. There may be more values of A.
+/// The operands of a run. Their lengths are those of the patterns, but A may have more values.
 pub(crate) struct Operands<'a, T> {
     pub(crate) values: &'a Buffer<T>,
     pub(crate) lower: &'a mut Vector<T>,
@@ -344,7 +344,8 @@ fn load<F: Numeric>(cuda: &Cuda, factor: &F) -> Result<CudaFactor<F>> {
 }
 
 impl<F: Factor> CudaFactor<F> {
-    /// Of patterns that are on the device; with a grid their order is that of its blocks.
+    /// Makes a factorisation from patterns that are on the device. With a grid, their order of rows is that of its
+    /// blocks.
     pub(crate) fn of(
         cuda: &Cuda,
         patterns: Patterns,
@@ -476,7 +477,7 @@ impl<F: Factor> CudaFactor<F> {
         }
         let mut found = [0; 2];
         self.state.read_at(FOUND, &mut found)?;
-        // Complements, so that 0 means none.
+        // The kernels write complements, so that 0 means none.
         Ok(found.map(|row: u32| (row != 0).then_some(!row as usize)))
     }
 

@@ -1,8 +1,8 @@
-//! Sums over vectors that are parts of longer ones: the host completes them with the block results of other ranks, or
-//! the devices gather these themselves (peers.rs).
+//! Sums over vectors that are parts of longer ones. Either the host completes them with the block results of other
+//! ranks, or the devices gather these themselves (peers.rs).
 //!
-//! The kernels are those of whole vectors. They leave block results in the scratch memory of sums, and write this
-//! device's own sum there too, not to the scalar. A step that checks or observes such a sum runs as separate kernels.
+//! The kernels are those of whole vectors. They leave the block results in the scratch memory of sums, and write this
+//! device's own sum there instead of to the scalar. A step that checks or observes such a sum runs as separate kernels.
 //!
 //! With roots, the host reads the block results, together with the gate, and writes
 //! the sum of all ranks to the scalar. Cost of a sum: the kernel, one wait, a copy of n/1024 block results, and a
@@ -29,11 +29,11 @@ pub(crate) enum Sums {
     Peers(Arc<PeerSums<Cuda>>),
 }
 
-/// Puts back what completed the sums before, also if work panics.
+/// Restores the previous completion when it is dropped, also if work panics.
 pub(crate) struct Before<'c>(&'c Completion, Option<Sums>);
 
 impl<'c> Before<'c> {
-    /// Completes the sums of a device so until this is dropped.
+    /// Completes the sums of a device by `sums` until this value is dropped.
     pub(crate) fn of(cuda: &'c Cuda, sums: Sums) -> Self {
         Self(cuda.completion(), cuda.completion().replace(Some(sums)))
     }
@@ -53,8 +53,8 @@ impl Join for Cuda {
 }
 
 impl Cuda {
-    /// Whether sums are completed with those of other ranks. A step that checks or observes a sum must then run in
-    /// parts.
+    /// Returns true if sums are completed with those of other ranks. A step that checks or observes a sum must then run
+    /// as separate kernels.
     pub(crate) fn is_joined(&self) -> bool {
         self.completion().borrow().is_some()
     }

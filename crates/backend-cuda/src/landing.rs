@@ -1,6 +1,6 @@
-//! Page-locked host memory in which small transfers from the device arrive, all of them with one wait.
+//! Page-locked host memory for small transfers from the device. One wait is enough for several transfers.
 //!
-//! Layout: 16 bytes for the state of a gate, then the parts one after the other. It grows and never shrinks.
+//! Layout: 16 bytes for the state of a gate, then the parts one after the other. The memory grows and never shrinks.
 
 use std::sync::Arc;
 
@@ -102,7 +102,7 @@ impl Landing {
             Ok(())
         };
         let copied = copied();
-        // In any case, because some copies may be under way.
+        // Wait even after an error, because some copies may still run.
         let waited = stream.synchronize();
         copied.and(waited).map_err(|error| failed("download", error))?;
         let (head, room) = pinned.as_mut_slice().split_at_mut(HEAD);

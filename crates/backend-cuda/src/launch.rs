@@ -1,4 +1,5 @@
-//! Launches: grids, the parameters that kernels take by value, and those that the products of all formats share.
+//! Launches: grids, the parameters that kernels take by value, and the parameters that the products of all formats
+//! share.
 //!
 //! Layout: the structures have twins of the same names in kernels/include/spandrel.cuh and kernels/vector.cu.
 
@@ -113,7 +114,7 @@ impl<T: Real> Product<T> {
         Self::named("spmv", (nrows, ncols), gate, a, x, b, y)
     }
 
-    /// As [`Cuda::operands`], for a step of the operation `op`.
+    /// As [`Product::new`], for the operation `op`.
     ///
     /// # Errors
     /// Vectors of other lengths.
@@ -131,7 +132,7 @@ impl<T: Real> Product<T> {
         Ok(Self { a: a.into(), x: x.pointer(), b: b.into(), y: y.pointer(), gate: gate_pointer(gate) })
     }
 
-    /// As above, with `k` columns in x and y. The kernel takes k among its own parameters.
+    /// As [`Product::named`], with `k` columns in x and y. The kernel takes k among its own parameters.
     ///
     /// # Errors
     /// Vectors of other lengths.
@@ -190,9 +191,9 @@ impl Cuda {
     /// it. Does not block.
     ///
     /// # Safety
-    /// Every address among the parameters is that of device memory as large as the kernel's head says and that lives
-    /// until the queue has passed the kernel; nothing of it that the kernel writes is read or written by work outside
-    /// the queue meanwhile. Numbers are what the kernel says of them.
+    /// Every address among the parameters is that of device memory. It is as large as the kernel's head says and lives
+    /// until the queue has passed the kernel. Until then, work outside the queue does not read or write what the kernel
+    /// writes. Numbers have the meaning and range that the kernel documents.
     pub(crate) unsafe fn launch<T: Real, P: ForElement<T>>(
         &self,
         entry: Entry<P>,
@@ -242,8 +243,8 @@ impl Cuda {
         let mut list = List::of(parameters);
         // SAFETY: the function belongs to the bound context; the configuration, its attributes and the parameters live
         // until the call returns; the parameters are those that the kernel declares (crate::kernel), and the caller
-        // vouches for what they say. A kernel launched early waits before it does anything (`Function::early`), and so
-        // ends after all work ahead of it, as the one behind it may rely on.
+        // vouches for what they say. A kernel launched early waits before it does anything (`Function::early`). So it
+        // ends after all work ahead of it, and the next kernel may rely on that.
         unsafe {
             sys::cuLaunchKernelEx(
                 &raw const config,

@@ -1,8 +1,8 @@
 //! The levelset plan on the GPU.
 //!
-//! Layout: for each system the host's slices, with their values in places. x is stored by position, in slots that carry
-//! the number of their solve. A segment of levels is one launch: of one thread block with the x of its last positions
-//! on chip, or of a grid.
+//! Layout: for each system the host's slices, with the values in the order in which the slices read them. x is stored
+//! by position, in slots that carry the number of their solve. A segment of levels is one launch: either of one thread
+//! block, which keeps the x of its last positions on chip, or of a grid.
 //!
 //! Invariants: the kernels advance the number of the last solve in device memory, so a recorded solve continues where
 //! the last one ended. Both systems use the same slots, and every solve writes all of them.
@@ -47,21 +47,21 @@ kernels! {
     in CHAINS { ENTRY: "sptrsv_chains" }
 }
 
-/// Threads of a thread block that solves a segment alone, and of one among many: `BLOCK_CREW` and `GRID_CREW` of the
+/// Threads of a thread block that solves a whole segment, and of one among many: `BLOCK_CREW` and `GRID_CREW` of the
 /// kernels.
 const BLOCK_CREW: usize = 512;
 const GRID_CREW: usize = 256;
 /// The largest number of thread blocks of a grid per multiprocessor.
 const BLOCKS_EACH: usize = 2;
 /// A grid has warps for the slices of this many levels on average, and at least the second number of thread blocks.
-/// Further warps would only poll for late values and slow down those whose turn it is
+/// More warps would only poll for values of later levels and slow down those that can work
 /// (record/h200-sptrsv-variants.txt).
 const AHEAD: usize = 16;
 const FEW_BLOCKS: usize = 8;
 /// The largest number of positions that a thread block keeps on chip, as a power of two.
 const RING: u32 = 13;
 
-/// The order of execution of one system in device memory, with its values in places.
+/// The order of execution of one system in device memory, with its values in the order in which the slices read them.
 #[derive(Debug)]
 struct Resident<T> {
     order: Buffer<Ordinal>,
@@ -74,7 +74,7 @@ struct Resident<T> {
     inv_diag: Option<Buffer<T>>,
     /// For new values: the place of each value in the triangle.
     from: Vec<Offset>,
-    /// The same in device memory, also for the diagonal, for values on the device.
+    /// The same in device memory, with the places of the diagonal, for values on the device.
     places: Places,
     diagonal: Places,
     /// The segments, each with the number of thread blocks that its slices can keep busy.

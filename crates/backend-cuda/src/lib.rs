@@ -1,8 +1,10 @@
-//! The CUDA backend: cudarc's driver interface, and PTX that is part of the crate. It builds without a CUDA toolkit and
-//! needs only NVIDIA's driver to run. It never panics without one: [`probe()`] and [`Cuda::new`] return the reason.
+//! The CUDA backend, which uses cudarc's driver interface and PTX that is part of the crate. It builds without a CUDA
+//! toolkit and needs only NVIDIA's driver to run. Without a driver it never panics: [`probe()`] and [`Cuda::new`]
+//! return the reason.
 //!
 //! [`Cuda`] is the device. Kernels are CUDA C++ in `kernels/`, one file per noun, compiled ahead into `ptx/`. A plan of
-//! the triangular solve launches one column (`sptrsv.rs` does the rest), and a factorisation one attempt (`factor.rs`).
+//! the triangular solve implements only the launch for one column (`sptrsv.rs` does the rest). A factorisation
+//! implements only one attempt (`factor.rs` does the rest).
 
 mod backend;
 mod bdia;

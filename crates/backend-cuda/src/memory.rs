@@ -62,7 +62,7 @@ pub(crate) struct Buffer<T> {
 // SAFETY: a buffer is an address that only its (shared or exclusive) owner hands to the driver, whose calls may come
 // from any thread: each binds the context first.
 unsafe impl<T: Send> Send for Buffer<T> {}
-// SAFETY: as above; nothing is changed behind a shared reference but by kernels on one queue.
+// SAFETY: as above; behind a shared reference, only kernels on one queue change anything.
 unsafe impl<T: Sync> Sync for Buffer<T> {}
 
 impl<T> fmt::Debug for Buffer<T> {
@@ -83,7 +83,7 @@ impl<T: Pod> Buffer<T> {
         let bytes = usize::try_from(wanted).ok().filter(|&bytes| bytes < 1 << 47).ok_or_else(too_much)?;
         let context = stream.context();
         context.bind_to_thread().map_err(|error| failed(what, error))?;
-        // SAFETY: the context is bound, the size is not zero, and the memory is freed by `drop` alone.
+        // SAFETY: the context is bound, the size is not zero, and only `drop` frees the memory.
         let pointer = unsafe {
             if context.has_async_alloc() {
                 result::malloc_async(stream.cu_stream(), bytes)
@@ -120,7 +120,7 @@ impl<T: Pod> Buffer<T> {
         Self { pointer, len, stream: stream.clone(), owner, element: PhantomData }
     }
 
-    /// Whether the memory belongs to someone who does not promise to keep it as long as this lives.
+    /// Returns true if the memory belongs to an owner who may free it before this buffer is dropped.
     pub(crate) fn is_borrowed(&self) -> bool {
         matches!(self.owner, Owner::Elsewhere)
     }
@@ -159,13 +159,13 @@ impl<T: Pod> Buffer<T> {
             .map_err(|error| failed("clear", error))
     }
 
-    /// Overwrites it with a buffer of the same length. Stream-ordered; does not block.
+    /// Overwrites this buffer with one of the same length. Stream-ordered; does not block.
     pub(crate) fn copy_from(&self, from: &Self) -> Result<()> {
         assert_eq!(self.len, from.len, "a copy fills its buffer");
         self.copy_first(from, self.len)
     }
 
-    /// Overwrites its first `len` elements with those of another buffer. Stream-ordered; does not block.
+    /// Overwrites the first `len` elements of this buffer with those of another. Stream-ordered; does not block.
     pub(crate) fn copy_first(&self, from: &Self, len: usize) -> Result<()> {
         assert!(len <= self.len.min(from.len), "a copy stays inside its buffers");
         // New values may already be in place.
@@ -231,19 +231,19 @@ pub(crate) struct Write<'a> {
 }
 
 impl<'a> Write<'a> {
-    /// As a copy on that queue, which is its buffer's.
+    /// This write as a copy on `stream`, which must be the queue of its buffer.
     fn of(&self, stream: &Arc<CudaStream>) -> Part<'a> {
         assert!(Arc::ptr_eq(self.stream, stream), "writes are of one queue");
         self.part
     }
 }
 
-/// Does writes to buffers of one queue, no two to the same elements. Large ones share the page-locked memory, so none
-/// waits for the end of another. Returns once the host's data has been read.
+/// Performs writes to buffers of one queue, no two of which may overlap. Large writes share the page-locked memory, so
+/// none waits for the end of another. Returns once the host's data has been read.
 pub(crate) fn write_all(writes: &[Write<'_>]) -> Result<()> {
     let Some((stream, parts)) = parts(writes)? else { return Ok(()) };
     let bytes: usize = parts.iter().map(|part| part.bytes.len()).sum();
-    // SAFETY: each destination lies inside a buffer of this queue, and the caller has them apart.
+    // SAFETY: each destination lies inside a buffer of this queue, and the caller keeps them apart.
     if bytes >= LARGE && unsafe { Staging::copy(stream, &parts, None)? } {
         return Ok(());
     }
@@ -255,19 +255,19 @@ pub(crate) fn write_all(writes: &[Write<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// As [`write_all`], for at least one write, while threads do other work and find more to write to buffers of the same
-/// queue.
+/// As [`write_all`], for at least one write. Meanwhile threads do other work, which may find more to write to buffers
+/// of the same queue.
 ///
-/// Each call of `beside` does some of it and returns `None` when it is done. Its argument is below the number of
-/// rayon's threads, and no two simultaneous calls have the same one. Returns false if not everything could be written;
-/// the caller may try again in any way.
+/// Each call of `beside` does some of this work and returns `None` when nothing is left. Its argument is below the
+/// number of rayon's threads, and no two simultaneous calls have the same one. Returns false if not everything could be
+/// written; the caller may try again in any way.
 pub(crate) fn write_beside<'a, const N: usize>(
     writes: &[Write<'a>],
     beside: &(dyn Fn(usize) -> Option<[Write<'a>; N]> + Sync),
 ) -> Result<bool> {
     let Some((stream, parts)) = parts(writes)? else { return Ok(false) };
     let more = |worker: usize| beside(worker).map(|writes| writes.map(|write| write.of(stream)).to_vec());
-    // SAFETY: each destination lies inside a buffer of this queue, and the caller has them apart.
+    // SAFETY: each destination lies inside a buffer of this queue, and the caller keeps them apart.
     unsafe { Staging::copy(stream, &parts, Some(&more)) }
 }
 

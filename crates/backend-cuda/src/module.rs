@@ -24,7 +24,7 @@ struct Text {
     /// The groups one after the other, each compressed separately.
     packed: &'static [u8],
     groups: &'static [Group],
-    /// The text before the kernels, then one part per kernel.
+    /// The text before the kernels as the first part, then one part per kernel.
     parts: &'static [Part],
 }
 
@@ -66,8 +66,8 @@ impl Text {
         Some(self.group(group)?.get(at..at + len)?.to_owned())
     }
 
-    /// The text with only the kernel `entry`, which the driver compiles at its first launch. A whole module takes up to
-    /// two seconds, mostly for kernels that a program never launches.
+    /// The text with only the kernel `entry`. The driver compiles it at the kernel's first launch. To compile a whole
+    /// module would take up to two seconds, mostly for kernels that a program never launches.
     fn alone(&self, entry: &str) -> Option<String> {
         let at = self.parts.iter().position(|part| part.entry == entry).filter(|&at| at > 0)?;
         let mut text = self.part(0)?;
@@ -77,7 +77,7 @@ impl Text {
         Some(text)
     }
 
-    /// All of it.
+    /// The whole text.
     fn whole(&self) -> Option<String> {
         let groups: Option<Vec<String>> = (0..self.groups.len()).map(|number| self.group(number)).collect();
         let groups = groups?;
@@ -90,7 +90,7 @@ impl Text {
 #[derive(Debug)]
 pub(crate) struct Source {
     pub(crate) stem: &'static str,
-    /// Whether its kernels are launched early if the device supports it: many small ones in a row.
+    /// Whether its kernels, of which many small ones run in a row, are launched early if the device supports it.
     early: bool,
     variants: &'static [(u32, Text)],
 }
@@ -153,7 +153,7 @@ sources! {
 /// The beginning of each kernel in a text, with the declarations before them. As in `build.rs`.
 const ENTRY: &str = "\n.visible .entry ";
 
-/// The oldest compute capability with early launches, which is the least that such a text must be compiled for.
+/// The oldest compute capability with early launches. A text with early kernels must be compiled for at least this one.
 const HOPPER: u32 = 90;
 const TARGET: &str = "\n.target sm_";
 
@@ -161,7 +161,7 @@ const TARGET: &str = "\n.target sm_";
 const WAIT: &str = "\tgriddepcontrol.wait;\n";
 
 /// The text of one kernel with the wait as its first instruction, before any thread reads, writes or returns. `None` if
-/// it does not look as the compiler writes it.
+/// the text does not have the form that the compiler writes.
 fn waiting(alone: &str) -> Option<String> {
     let (head, body) = alone.split_once(ENTRY)?;
     let (before, rest) = head.split_once(TARGET)?;
@@ -225,7 +225,7 @@ impl Modules {
     /// PTX that the driver refuses, or that has no such kernel.
     pub(crate) fn load(context: &Arc<CudaContext>, what: &str, text: String, entry: &str) -> Result<CudaFunction> {
         let module = context.load_module(Ptx::from_src(text)).map_err(|error| failed(what, error))?;
-        // The function keeps its module.
+        // The function keeps its module alive.
         module.load_function(entry).map_err(|error| failed(what, error))
     }
 }

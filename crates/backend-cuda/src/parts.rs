@@ -9,7 +9,7 @@ use spandrel_formats::{Offset, Real};
 use crate::Cuda;
 use crate::memory::{Address, Buffer};
 
-/// A part of a row: entries begin..end, and which of all parts belong to the row.
+/// A part of a row: its entries begin..end, and the range of all parts that belong to the same row.
 #[derive(Clone, Copy, Debug, PartialEq, bytemuck::Pod, bytemuck::Zeroable)]
 #[repr(C)]
 pub(crate) struct Part {
@@ -20,8 +20,8 @@ pub(crate) struct Part {
     pub(crate) count: u32,
 }
 
-/// Appends the parts of a row of entries from..to. They are equal, have whole groups of 32 entries and at most `most`
-/// plus 31, and are as few as possible.
+/// Appends the parts of a row of entries from..to. The parts have equal lengths, consist of whole groups of 32 entries,
+/// have at most `most` + 31 entries, and are as few as possible.
 pub(crate) fn split(parts: &mut Vec<Part>, row: u32, from: Offset, to: Offset, most: usize) {
     let count = (to - from).div_ceil(most as u32);
     let first = parts.len() as u32;
@@ -35,7 +35,7 @@ pub(crate) fn split(parts: &mut Vec<Part>, row: u32, from: Offset, to: Offset, m
 pub(crate) struct Parts<T> {
     list: Buffer<Part>,
     sums: Buffer<T>,
-    /// One per part, of which each row uses the first; 0 between products.
+    /// One per part, but each row uses only the ticket of its first part. All are 0 between products.
     tickets: Buffer<u32>,
 }
 
@@ -64,7 +64,7 @@ impl<T: Real> Parts<T> {
 pub(crate) mod tests {
     use super::*;
 
-    /// Whether the parts are those of whole rows, each in order and without gaps.
+    /// Checks that the parts are those of whole rows, each in order and without gaps.
     pub(crate) fn check(parts: &[Part], row_ptr: &[Offset], most: usize) {
         for of_row in parts.chunk_by(|a, b| a.row == b.row) {
             let row = of_row[0].row as usize;

@@ -1,8 +1,8 @@
 //! GPUs of one process that read each other's send buffers: peer copies, ordered by events.
 //!
-//! A send buffer is memory of the device itself, not of a pool, because the driver lets other devices read only that
-//! without further ado. Where two GPUs have a way between them (NVLink, or PCIe below one switch), the copies take it;
-//! ranks on the same GPU copy within its memory. GPUs without such a way exchange through the host.
+//! A send buffer is not allocated from the pool, because other devices could read pool memory only after further calls
+//! of the driver. If two GPUs have a direct connection (NVLink, or PCIe below one switch), the copies take it. Ranks on
+//! the same GPU copy within its memory. GPUs without such a connection exchange messages through the host.
 
 use std::fmt;
 use std::ops::Range;
@@ -27,7 +27,7 @@ pub struct SendBuffer {
     memory: Memory,
     /// Bytes of a half.
     half: usize,
-    /// Published last in the turns of each half.
+    /// The event of the last message published from each half.
     published: [CudaEvent; 2],
 }
 
@@ -37,7 +37,7 @@ impl fmt::Debug for SendBuffer {
     }
 }
 
-/// Device memory outside the pool, which the queue writes.
+/// Device memory outside the pool. The queue writes to it.
 struct Memory {
     pointer: sys::CUdeviceptr,
     stream: Arc<CudaStream>,
@@ -57,7 +57,7 @@ impl Drop for Memory {
 
 impl SendBuffer {
     fn new(stream: &Arc<CudaStream>, bytes: usize) -> Result<Self> {
-        // A whole number of the widest elements, and never nothing.
+        // A whole number of the widest elements, at least one.
         let half = bytes.next_multiple_of(size_of::<u64>()).max(size_of::<u64>());
         let both = half.checked_mul(2).filter(|&both| both < 1 << 47);
         let both = both.ok_or(Error::OutOfMemory { device: NAME, what: WHAT, bytes: u64::MAX })?;
@@ -82,7 +82,7 @@ impl SendBuffer {
         Address::new(self.memory.pointer).offset((turn % 2) as usize * self.half)
     }
 
-    /// Refuses a message that is longer than a half.
+    /// Returns an error if a message is longer than a half.
     fn expect(&self, bytes: usize) -> Result<()> {
         if bytes <= self.half {
             return Ok(());
@@ -111,7 +111,7 @@ impl fmt::Debug for Peer {
 
 impl Drop for Peer {
     fn drop(&mut self) {
-        // Copies from the buffer may be under way, and this may be its last owner.
+        // Copies from the buffer may still run, and this may be its last owner.
         let ended = self.stream.synchronize();
         self.stream.context().record_err(ended);
     }
@@ -145,7 +145,7 @@ impl Peer {
     }
 }
 
-/// Lets the device of `here` read memory of the device of `there`. Returns whether it can.
+/// Lets the device of `here` read memory of the device of `there`. Returns false if it cannot.
 fn open(here: &Arc<CudaContext>, there: &Arc<CudaContext>) -> std::result::Result<bool, DriverError> {
     if here == there {
         return Ok(true);
@@ -190,8 +190,8 @@ impl Peers for Cuda {
     }
 }
 
-/// Memory for the block results of all ranks, and as many ones: the tree above them is that of a dot product with ones,
-/// which has the same order. Grows and never shrinks.
+/// Memory for the block results of all ranks, and for as many ones. A dot product of the results with ones sums them in
+/// the order of the tree. Grows and never shrinks.
 #[derive(Default)]
 pub(crate) struct Gathered {
     results: Option<Buffer<u64>>,
@@ -200,7 +200,7 @@ pub(crate) struct Gathered {
 }
 
 impl Cuda {
-    /// Ones in memory.
+    /// Returns the address of `len` ones in device memory.
     fn ones<T: Real>(&self, ones: &mut Option<Buffer<T>>, len: usize) -> Result<Address> {
         if let Some(ones) = ones.as_ref().filter(|ones| ones.len() >= len) {
             return Ok(ones.pointer());

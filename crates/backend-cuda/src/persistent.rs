@@ -1,4 +1,5 @@
-//! Small systems: many iterations of CG or BiCGStab as one cooperative kernel, with matrix and vectors on chip.
+//! Solves small systems by one cooperative kernel that runs many iterations of CG or BiCGStab, with matrix and vectors
+//! on chip.
 //!
 //! Invariants: the slots through which thread blocks communicate hold iteration numbers (epochs) in the upper half of
 //! every word. Those of a launch exceed all earlier ones, so nothing is cleared between launches.
@@ -24,14 +25,14 @@ const CREW: u32 = 256;
 /// The largest numbers of products and sums per iteration that are exchanged: `PRODUCTS` and `SUMS` of the kernels.
 const PRODUCTS: usize = 2;
 const SUMS: usize = 6;
-/// The number of rows per thread block: the smallest with which each thread block has its own multiprocessor. They
-/// divide a block of the tree.
+/// The possible numbers of rows per thread block. The smallest one is taken with which each thread block has its own
+/// multiprocessor. All of them divide a block of the tree.
 const ROWS: [usize; 4] = [128, 256, 512, BLOCK];
 /// The bytes that a thread block may read per product, for the matrix and for its window beyond a block. At about 50
 /// GB/s per multiprocessor this takes 2 us, the minimum cost of the two or three launches of a recorded iteration.
 const STREAMED: usize = 96 << 10;
 
-/// The slots, and the number of the last iteration that was handed out.
+/// The slots, and the last iteration number that was handed out.
 #[derive(Debug, Default)]
 pub(crate) struct Exchange {
     slots: Option<Buffer<u64>>,
@@ -39,7 +40,7 @@ pub(crate) struct Exchange {
 }
 
 impl Exchange {
-    /// `words` slots, and the number after which `count` are free.
+    /// Returns `words` slots, and a number after which `count` iteration numbers are free.
     fn claim(&mut self, cuda: &Cuda, words: usize, count: u32) -> Result<(Address, u32)> {
         let fresh = self.epoch.checked_add(count).is_none();
         let pointer = match &self.slots {
@@ -105,12 +106,12 @@ pub(crate) struct Resident {
     pub(crate) above: usize,
     /// The bytes that a thread block always needs on chip.
     pub(crate) fixed: usize,
-    /// Units (diagonals, entries of a row), of which as many as fit are kept on chip, and the bytes of one per row.
+    /// Units (diagonals, or entries of a row), and the bytes of a unit per row. As many units as fit are kept on chip.
     pub(crate) units: usize,
     pub(crate) unit: usize,
 }
 
-/// Many iterations by one call with a resident matrix. The defaults are for formats without such kernels.
+/// Runs many iterations by one call with a resident matrix. The default bodies are for formats without such kernels.
 pub(crate) trait Persists<T: Real> {
     /// [`spandrel_backend::CgSteps::cg_iterations`].
     fn cg(
@@ -150,7 +151,8 @@ pub(crate) fn resident<T: Real>(stored: &dyn Any) -> Option<&dyn Persists<T>> {
     None
 }
 
-/// Columns that the entries of a square matrix reach: row i those of i - below ..= i + above.
+/// How far the entries of a square matrix reach from the diagonal: row i has entries only in columns i - below ..= i +
+/// above.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(crate) struct Reach {
     pub(crate) below: usize,
@@ -207,7 +209,7 @@ fn layout(
 }
 
 impl Cuda {
-    /// Whether a persistent kernel might solve with a matrix. If not, nobody needs to ask how far it reaches.
+    /// Returns true if a persistent kernel might solve with a matrix of this size. If not, its reach is not needed.
     pub(crate) fn may_persist(&self, nrows: usize, ncols: usize) -> bool {
         nrows == ncols && nrows <= BLOCK * self.multiprocessors()
     }

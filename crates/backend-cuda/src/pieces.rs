@@ -1,8 +1,9 @@
 //! Products by pieces of whole rows, one piece per warp, with long rows in parts and empty rows in a list. COO and the
 //! balanced CSR share this.
 //!
-//! Layout: the first entry of a piece and the one past its last, then what the kernel needs to find its rows. Order:
-//! the kernel's own, the same bits each time. Cost: a few words per piece. Kernels: kernels/include/pieces.cuh.
+//! Layout: the first entry of a piece and the one past its last, then the data by which the kernel finds the piece's
+//! rows. Order: the kernel's own, with the same bits each time. Cost: a few words per piece. Kernels:
+//! kernels/include/pieces.cuh.
 
 use spandrel_backend::Result;
 use spandrel_formats::{Offset, Ordinal, Real};
@@ -54,8 +55,8 @@ pub(crate) fn cut(row_ptr: &[Offset], piece: usize, long: usize) -> Cut {
 }
 
 parameters! {
-    /// What kernels take of the work, after what they know entries by. Pieces and parts name entries, and they and
-    /// empty rows of y, each row once.
+    /// The parameters for the work of a product. They follow the arrays of entries. Pieces and parts refer to entries.
+    /// Each row of y is written once, by a piece, by parts, or as an empty row.
     pub(crate) struct PiecesParameters {
         pieces: Address, count: u32, limit: u32, parts: Address, part_count: u32, sums: Address, tickets: Address,
         empty: Address, empties: u32,
@@ -74,8 +75,8 @@ pub(crate) struct Pieces<P, T> {
 }
 
 impl<P: bytemuck::Pod, T: Real> Pieces<P, T> {
-    /// Rows that were cut into pieces of at most `limit` entries. `list` has the pieces in the form that the kernel
-    /// takes.
+    /// Copies rows that were cut into pieces of at most `limit` entries to the device. `list` has the pieces in the
+    /// form that the kernel takes.
     pub(crate) fn new(cuda: &Cuda, cut: &Cut, list: &[P], limit: usize) -> Result<Self> {
         Ok(Self {
             list: Buffer::from_host(cuda.stream(), list, "a matrix's pieces")?,
@@ -114,7 +115,7 @@ pub(crate) mod tests {
     use super::*;
     use crate::parts::tests::check;
 
-    /// The starts of rows with these lengths.
+    /// The row pointers of rows with these lengths.
     pub(crate) fn begins(lengths: &[u32]) -> Vec<Offset> {
         std::iter::once(0)
             .chain(lengths.iter().scan(0, |at, len| {

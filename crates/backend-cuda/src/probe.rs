@@ -1,8 +1,8 @@
 //! Finds out whether a usable CUDA driver is there, without ever panicking.
 //!
-//! The driver's library is opened by hand: bindings that load it lazily abort the program if it is missing, or if a
-//! file of its name is something else. The order of the checks is library, symbols, `cuInit`, version, devices; the
-//! first that fails gives the reason.
+//! The driver's library is opened by hand: bindings that load it lazily abort the program if it is missing, or if
+//! another file has its name. The order of the checks is library, symbols, `cuInit`, version, devices; the first that
+//! fails gives the reason.
 //!
 //! Invariants: an opened driver stays loaded until the program ends, because an initialised driver owns threads and
 //! must not be unmapped. So a second probe initialises nothing again.
@@ -99,7 +99,7 @@ pub enum CudaUnavailable {
         LIBRARY_NAMES.join(", ")
     )]
     NoDriverLibrary,
-    /// A library of that name exists and is not a usable driver, for this reason.
+    /// A library of that name exists, but it is not a usable driver for this reason.
     #[error(
         "the CUDA driver library is not usable: {0}; remove the file that hides the driver from the library search path, \
          or reinstall NVIDIA's driver"

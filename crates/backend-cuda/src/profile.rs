@@ -1,13 +1,14 @@
-//! The profile of a GPU: the measured one of an H200, scaled for any other GPU by what the driver reports.
+//! The profile of a GPU: the measured profile of an H200, scaled for any other GPU by numbers that the driver reports.
 //!
-//! Each number is scaled by the one ratio that bounds it:
+//! Each number is scaled by the ratio that limits it:
 //!
-//! - the cost of a byte by memory clock x bus width; what counts as resident by the L2 cache;
+//! - the cost of a byte by memory clock x bus width; the size that counts as resident by the L2 cache;
 //! - latencies (steps, hops, levels) by the clock of the multiprocessors;
-//! - what all multiprocessors share (slices in flight) by their number x clock;
-//! - calls, the bus and a first set-up depend on the driver and the host and stay, as shares and ratios do.
+//! - numbers for all multiprocessors together (slices in flight) by their number x clock;
+//! - calls, the bus and a first set-up depend on the driver and the host, and are not scaled; nor are shares and
+//!   ratios.
 //!
-//! A ratio that the driver does not report is 1.
+//! If the driver does not report a number, its ratio is 1.
 
 use spandrel_formats::Profile;
 use spandrel_formats::profile::{Cost, Factoring, Host, Iteration, Levels, Memory, Origin, Products, Triangles, Waits};
@@ -29,7 +30,7 @@ const MULTIPROCESSORS: u32 = 132;
 ///
 /// Products: call and step from products of some thirty real matrices of 100,000 to two million entries, efficiency
 /// from stencils of 2 to 17 million rows (`record/h200-spmv.jsonl`, `record/h200-spmv-variants.txt`). A row of CSR has
-/// as many lanes as its length asks for, so that none is a chain. Level sets and one thread per row:
+/// as many lanes as its length requires, so no row is a long chain of additions. Level sets and one thread per row:
 /// `record/h200-sptrsv-variants.txt`.
 pub fn h200() -> Profile {
     let cost = |call, efficiency, step| Some(Cost { call, row: 0.0, place: 0.0, padded: 1.0, efficiency, step });
@@ -41,7 +42,7 @@ pub fn h200() -> Profile {
             nanoseconds_per_byte: 0.000256,
             units: 1,
             resident: 50_000_000,
-            // The cache is faster than the memory, but a few microseconds are too short to get going.
+            // The cache is faster than the memory, but a product of a few microseconds is too short to reach its rate.
             resident_rate: Some(0.8),
             near: 50_000_000,
             caches: vec![u64::from(L2_CACHE)],
@@ -77,7 +78,7 @@ pub fn h200() -> Profile {
                 beside: 350.0,
                 slice: 0.4,
                 rate: 3000.0,
-                // A launch, and rows that are not yet under way.
+                // A launch, and rows that are not yet being read.
                 change: 3000.0,
                 chained: 950.0,
                 round: 250.0,
@@ -92,11 +93,11 @@ pub fn h200() -> Profile {
                 hop: 500,
                 look: 200,
                 step: 700,
-                // The reciprocal is asked for when the sum is there. Level sets have it by then.
+                // The reciprocal is loaded only when the sum is ready. Level sets have loaded it by then.
                 inverse: 200,
             }),
         },
-        // Sixteen of nineteen matrices within a third (`record/h200-factorize.jsonl`).
+        // This predicts sixteen of nineteen matrices to within a third (`record/h200-factorize.jsonl`).
         factoring: Some(Factoring { hop: 2500.0, shared_term: 3.0 }),
         iteration: Iteration {
             // `record/h200-sptrsv.jsonl`.
@@ -104,19 +105,19 @@ pub fn h200() -> Profile {
             call: 2000.0,
             // 50 GB/s (`record/h200-upload-variants.txt`).
             bus: 0.02,
-            // 68 ms, and 45 with IC(0), on an H100 with 64^3 points, less what a second set-up takes. If the driver
-            // compiles the kernels, once per machine, both take a second (`record/h100-first-solves.txt`).
+            // 68 ms, and 45 ms with IC(0), on an H100 with 64^3 points, without the time of a second set-up. If the
+            // driver has to compile the kernels, once per machine, both take a second (`record/h100-first-solves.txt`).
             first: 2.3e7,
             coarsening: 2.0,
             coarsening_shared: 0.0,
         },
-        // A Xeon of 2023; seven of eight matrices within a third.
+        // A Xeon of 2023. This predicts seven of eight matrices to within a third.
         host: Host {
             threads: 16,
             nanoseconds_per_byte: 0.0465,
             entry: 6.0,
             term: 0.9,
-            // Those of the reference: a complete factorisation was not measured there.
+            // The numbers of the reference profile: a complete factorisation was not measured on this host.
             factor_entry: 45.0,
             factor_flop: 0.05,
         },

@@ -66,10 +66,10 @@ pub(crate) trait Solve<P: Plan> {
     fn adopt(&mut self, cuda: &Cuda, plan: &P, values: &Vector<P::Value>) -> Result<()>;
 }
 
-/// A resident that counts its solves modulo 2^32. It serves the trial in which numbers wrap.
+/// A resident that counts its solves modulo 2^32. The trial in which these numbers wrap uses it.
 #[doc(hidden)]
 pub trait CountsSolves {
-    /// Puts a new resident into the state after this many solves. Blocks as the copy does.
+    /// Puts a new resident into the state after this many solves. Blocks during the copy.
     ///
     /// # Errors
     /// Those of the driver.
@@ -169,7 +169,7 @@ struct SystemRows<T> {
     values: Buffer<T>,
     /// The places of the values in the triangle, for values from the device; unused if they are in its order.
     from: Places,
-    /// Whether the system is that of a lower triangle.
+    /// Whether the triangle of the system is a lower one.
     lower: bool,
 }
 
@@ -202,8 +202,8 @@ fn by_row<'a, T: Real>(view: &View<'a, T>) -> Cow<'a, [T]> {
     }
 }
 
-/// A triangle in device memory with the rows, or the columns instead, of each system that is solved. Each system has
-/// its own values in the order in which it reads them (docs/adr/0031).
+/// A triangle in device memory: for each system that is solved, its rows, or its columns instead. Each system has its
+/// own values in the order in which it reads them (docs/adr/0031).
 #[derive(Debug)]
 pub(crate) struct TriangleRows<T> {
     nrows: usize,
@@ -211,7 +211,7 @@ pub(crate) struct TriangleRows<T> {
     inv_diag: Buffer<T>,
     plain: SystemRows<T>,
     transposed: Option<SystemRows<T>>,
-    /// For values on the device.
+    /// The places of the diagonal in the triangle, for values on the device.
     diagonal: Places,
 }
 
@@ -258,7 +258,7 @@ impl<T: Real> TriangleRows<T> {
         })
     }
 
-    /// The systems that there are.
+    /// The systems that the plan was analysed for.
     fn systems(&mut self) -> impl Iterator<Item = (System, &mut SystemRows<T>)> {
         let transposed = self.transposed.as_mut().map(|rows| (System::Transposed, rows));
         std::iter::once((System::Plain, &mut self.plain)).chain(transposed)
@@ -308,7 +308,7 @@ impl Progress {
     pub(crate) fn pointer(&self) -> Address {
         self.progress.pointer()
     }
-    /// Puts it into the state after this many solves. The slots hold no number of a later one.
+    /// Puts it into the state after this many solves. The slots hold no number of a later solve.
     pub(crate) fn pretend(&self, solves: u32) -> Result<()> {
         self.progress.write_at(0, &[solves])
     }

@@ -1,18 +1,19 @@
-//! Copies from pageable host memory, through page-locked memory that several threads fill while copies from it run.
+//! Copies from pageable host memory. They go through page-locked memory, which several threads fill while copies from
+//! it run.
 //!
-//! Layout: lanes of two slots. Each filling thread has its own lane. It takes the next piece, fills the slot with the
-//! older copy, enqueues the copy to the piece's place and continues with the other slot, so that no thread waits for
+//! Layout: lanes of two slots. Each filling thread has its own lane. It takes the next piece, fills the slot whose copy
+//! is older, enqueues the copy to the piece's destination and continues with the other slot. So no thread waits for
 //! another. While a lane's older copy runs, its thread may do other work. Threads without a lane do such work too, and
 //! may find more to copy.
 //!
 //! Invariants: a slot is written only after the last copy from it has ended, and the memory is freed after all of them.
-//! It belongs to a device's handle, and a queue finds it while that lives.
+//! It belongs to a device's handle, and a queue finds it as long as that handle lives.
 //!
-//! Cost: [`PIECE`] bytes of page-locked memory per slot, allocated when a thread first needs it: 0.9 ms each. The
+//! Cost: [`PIECE`] bytes of page-locked memory per slot, allocated when a thread first needs it: 0.9 ms per slot. The
 //! driver's own copy from pageable memory uses one thread. On the host of an H200, whose bus moves 55 GB/s, it reaches
-//! 9 to 16 GB/s; two halves of 16 MiB that all threads fill before they are sent reach 16 to 40; this way reaches 39 to
-//! 52 (record/h200-upload-variants.txt). Smaller pieces are slower, because the bus reads data in a core's cache at
-//! half its speed. So the first fills of a copy, which are sent at once, bypass the cache.
+//! 9 to 16 GB/s; two halves of 16 MiB that all threads fill before they are sent reach 16 to 40; lanes of slots reach
+//! 39 to 52 (record/h200-upload-variants.txt). Smaller pieces are slower, because the bus reads data from a core's
+//! cache at half its speed. So the first fills of a copy, which are sent at once, bypass the cache.
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -26,24 +27,24 @@ use crate::error::failed;
 
 /// The bytes of a slot, which a thread copies at once.
 const PIECE: usize = 2 << 20;
-/// The smallest piece, of which every piece is a multiple. Sharing out smaller ones takes longer than copying.
+/// The smallest piece; every piece is a multiple of it. Distributing smaller ones takes longer than copying them.
 const GRAIN: usize = 128 << 10;
-/// The largest number of threads that fill slots. This many are faster than the bus.
+/// The largest number of threads that fill slots. This many fill faster than the bus copies.
 const LANES: usize = 8;
-/// The smallest copy that is made in this way.
+/// The smallest copy that goes through page-locked memory.
 pub(crate) const LARGE: usize = 512 << 10;
 
 /// The destination of some bytes of the host in device memory.
 #[derive(Clone, Copy)]
 pub(crate) struct Part<'a> {
-    /// The start of its allocation. No copy crosses the end of one.
+    /// The start of its allocation. No copy crosses the end of an allocation.
     pub(crate) of: sys::CUdeviceptr,
     pub(crate) to: sys::CUdeviceptr,
     pub(crate) bytes: &'a [u8],
 }
 
 impl Part<'_> {
-    /// Whether the next part follows it in the same allocation.
+    /// Returns true if `next` follows this part directly in the same allocation.
     fn goes_on(&self, next: &Part<'_>) -> bool {
         self.of == next.of && self.to + self.bytes.len() as u64 == next.to
     }
@@ -61,19 +62,19 @@ unsafe impl Send for Slot {}
 impl Slot {
     fn new(context: &Arc<CudaContext>) -> std::result::Result<Self, DriverError> {
         let copied = context.new_event(None)?;
-        // SAFETY: the context was bound by the event's constructor; the memory is freed by `drop` alone.
+        // SAFETY: the context was bound by the event's constructor; only `drop` frees the memory.
         let pointer = unsafe { result::malloc_host(PIECE, 0) }?.cast::<u8>();
         // SAFETY: PIECE bytes lie there. They are bytes of a value from here on.
         unsafe { pointer.write_bytes(0, PIECE) };
         Ok(Self { pointer, copied })
     }
 
-    /// Fills the slot with a batch and enqueues the copies, one for all adjacent parts of an allocation; past the cache
-    /// if requested.
+    /// Fills the slot with a batch, bypassing the cache if `past`, and enqueues the copies. Adjacent parts of one
+    /// allocation are one copy.
     fn send(&mut self, stream: &CudaStream, batch: &[Part<'_>], past: bool) -> std::result::Result<(), DriverError> {
         let bytes: usize = batch.iter().map(|part| part.bytes.len()).sum();
         assert!(bytes <= PIECE, "a batch fits its slot");
-        // An event that was never recorded has ended. The context is this thread's from here on.
+        // An event that was never recorded counts as ended. This call also binds the context to this thread.
         self.copied.synchronize()?;
         // SAFETY: PIECE bytes from there on are this slot's and have values, and nobody else reads them, as the copy
         // before has ended.
@@ -90,7 +91,7 @@ impl Slot {
         let mut from = 0;
         for beside in batch.chunk_by(Part::goes_on) {
             let end = from + beside.iter().map(|part| part.bytes.len()).sum::<usize>();
-            // SAFETY: the destination is the caller's word; the slot stays as it is until the event has passed.
+            // SAFETY: the caller guarantees the destination; the slot stays unchanged until the event has passed.
             unsafe { result::memcpy_htod_async(beside[0].to, &room[from..end], stream.cu_stream())? };
             from = end;
         }
@@ -162,13 +163,13 @@ impl<'a> Work<'a, '_> {
         self.pieces.get(next).cloned().or_else(|| taken(&mut locked(&self.more)))
     }
 
-    /// Whether any work is left.
+    /// Returns true if anything is left to send.
     fn waits(&self) -> bool {
         self.next.load(Ordering::Relaxed) < self.pieces.len() || !locked(&self.more).is_empty()
     }
 }
 
-/// Takes as much work as fits into a slot, from its end.
+/// Takes parts from the end of the list, as many bytes as fit into a slot.
 fn taken<'a>(parts: &mut Vec<Part<'a>>) -> Option<Batch<'a>> {
     let (mut batch, mut room) = (Batch::new(), PIECE);
     while room > 0 {
@@ -180,7 +181,7 @@ fn taken<'a>(parts: &mut Vec<Part<'a>>) -> Option<Batch<'a>> {
         room -= bytes.len();
         batch.push(Part { bytes, ..part });
     }
-    // Pieces are found in about their order. After sorting, most are adjacent and need few copies.
+    // Parts are found roughly in the order of their destinations. After sorting, most are adjacent and need few copies.
     batch.sort_unstable_by_key(|part| part.to);
     (!batch.is_empty()).then_some(batch)
 }
@@ -196,7 +197,7 @@ fn drain(
 ) -> std::result::Result<(), DriverError> {
     for turn in 0.. {
         if lane.len() < SLOTS && lane.len() <= turn && work.waits() {
-            // If memory cannot be locked, that is no error: fewer slots are enough, and the driver has a way without
+            // If memory cannot be locked, this is no error: fewer slots are enough, and the driver can copy without
             // them.
             lane.extend(Slot::new(context));
         }
@@ -249,7 +250,7 @@ type Batch<'a> = Vec<Part<'a>>;
 /// The bytes of the parts, cut into pieces for `lanes` lanes, in their order; small parts share a piece.
 fn pieces<'a>(parts: &[Part<'a>], lanes: usize) -> Vec<Batch<'a>> {
     let total: usize = parts.iter().map(|part| part.bytes.len()).sum();
-    // Twice per slot if there is enough, so that filling and copying overlap.
+    // At least two pieces per slot if there are enough bytes, so that filling and copying overlap.
     let piece = (total / (4 * lanes)).max(1).next_multiple_of(GRAIN).min(PIECE);
     let (mut pieces, mut open, mut room) = (Vec::new(), Batch::new(), piece);
     for part in parts {
@@ -271,7 +272,7 @@ fn pieces<'a>(parts: &[Part<'a>], lanes: usize) -> Vec<Batch<'a>> {
 }
 
 impl Staging {
-    /// Makes it for copies on a queue, which finds it while it lives.
+    /// Makes the staging memory for copies on a queue. The queue finds it as long as the returned value lives.
     pub(crate) fn of(stream: &Arc<CudaStream>) -> Arc<Self> {
         let staging = Arc::new(Self { context: stream.context().clone(), lanes: Mutex::default() });
         let mut known = locked(&KNOWN);

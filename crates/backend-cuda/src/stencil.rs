@@ -51,7 +51,7 @@ struct StencilArg {
 unsafe impl Argument for StencilArg {}
 
 impl StencilArg {
-    /// Of a matrix with these stored offsets.
+    /// The stencil of a matrix with these stored offsets.
     fn of(stencil: &Neighbours, stored: &[i32]) -> Self {
         let at = stencil.upper(stored).map(|at| at.map_or(-1, |at| at as i32));
         Self { size: stencil.size().map(|extent| extent as i32), at }
@@ -70,14 +70,15 @@ struct GridsArg {
 unsafe impl Argument for GridsArg {}
 
 impl GridsArg {
-    /// Of grids whose points are counted by 32 bits, so the extents are below 2^31 unless another is 0.
+    /// Makes the parameter from grids whose points are counted by 32 bits. So the extents are below 2^31, unless
+    /// another extent is 0.
     fn of(to: &Coarsening) -> Self {
         let int = |size: [usize; 3]| size.map(|extent| extent as i32);
         Self { fine: int(to.fine()), coarse: int(to.coarse()), halved: to.halved().map(u32::from) }
     }
 }
 
-/// A thread for each of `count` items.
+/// One thread for each of `count` items.
 fn each(count: usize) -> Grid {
     Grid::of(count.div_ceil(THREADS), THREADS as u32)
 }
@@ -150,7 +151,7 @@ impl<T: Real> Stencils<T> for Cuda {
         let parameters =
             SampleStencil { values, of: stencil, step: step as u64, count: count as u64, out: out.pointer() };
         let entry = a.kernel([SampleStencil::WHOLE, SampleStencil::NARROW]);
-        // SAFETY: sample_stencil(values, of, step, count, out), room for the places of so many rows.
+        // SAFETY: sample_stencil(values, of, step, count, out), with room for the places of `count` rows.
         unsafe { self.launch::<T, _>(entry, each(count), &parameters)? };
         out.to_host("rows of a matrix")
     }

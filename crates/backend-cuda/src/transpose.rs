@@ -1,7 +1,7 @@
 //! The transpose of a matrix on the GPU: its pattern once, then values as often as requested.
 //!
-//! Layout: the position in A of each entry of A^T. Order: none, values are moved. Cost: see kernels/transpose.cu; the
-//! host waits three times for the pattern. Kernels: kernels/transpose.cu, and kernels/coo.cu for the row of each entry.
+//! Layout: the position in A of each entry of A^T. Order: nothing is summed. Cost: see kernels/transpose.cu; the host
+//! waits three times for the pattern. Kernels: kernels/transpose.cu, and kernels/coo.cu for the row of each entry.
 
 use spandrel_backend::transpose::expect;
 use spandrel_backend::{Converted, Gate, Result, Transpose};
@@ -38,8 +38,8 @@ kernels! {
     in TRANSPOSE { ENTRY: "move_transpose" }
 }
 
-/// Columns per thread block that sorts, one per warp, and the most entries of a column that a warp sorts (`SORTED` of
-/// kernels/transpose.cu).
+/// Columns per thread block that sorts (one column per warp), and the largest number of entries of a column that a warp
+/// sorts (`SORTED` of kernels/transpose.cu).
 const COLUMNS: usize = 8;
 const SORTED: usize = 512;
 const BITMAP_THREADS: u32 = 512;
@@ -68,14 +68,14 @@ impl Cuda {
         }
         let grid = Grid::rows(nnz);
         let counts = CountTranspose { cols, nnz: nnz as u32, counts: row_ptr.pointer() };
-        // SAFETY: count_transpose(cols, nnz, counts), a count for each column that there may be.
+        // SAFETY: count_transpose(cols, nnz, counts), with one count per column.
         unsafe { self.launch::<T, _>(CountTranspose::ENTRY, grid, &counts)? };
-        // Their sum is the number of entries.
+        // The sum of the counts is the number of entries.
         self.running_sums::<T>(&row_ptr)?;
         let cursors = self.duplicate(&row_ptr, ncols, "where columns go on")?;
         let place =
             PlaceTranspose { cols, nnz: nnz as u32, cursors: cursors.pointer(), positions: positions.pointer() };
-        // SAFETY: place_transpose(cols, nnz, cursors, positions), where the columns begin.
+        // SAFETY: place_transpose(cols, nnz, cursors, positions). The cursors say where the columns begin.
         unsafe { self.launch::<T, _>(PlaceTranspose::ENTRY, grid, &place)? };
         let rows_of = Buffer::<Ordinal>::uninit(stream, nnz, "rows of entries")?;
         let expand = RowsFromCsrCoo { row_ptr: a_ptr, nrows: nrows as u32, rows: rows_of.pointer() };

@@ -1,5 +1,5 @@
-//! What algebraic coarsening needs from a device besides products: aggregates of strongly coupled rows, the
-//! prolongation from them, and diagonal scaling.
+//! The operations of algebraic coarsening besides products: aggregates of strongly coupled rows, the prolongation made
+//! from them, and diagonal scaling.
 
 use std::fmt;
 
@@ -23,8 +23,8 @@ pub trait Coarsen<F: Format>: Load<F> + Backend<F::Value> {
     /// The strong couplings of a matrix, and the aggregates made from them. Threads may share it.
     type Aggregates: Send + Sync + 'static;
 
-    /// What [`Coarsen::coarser_numeric`] needs: everything that depends only on patterns, aggregates and
-    /// near-null-space vectors, and room for what lies between A and the coarser matrix.
+    /// The plan for [`Coarsen::coarser_numeric`]: everything that depends only on patterns, aggregates and
+    /// near-null-space vectors, and memory for the products between A and the coarser matrix.
     type CoarserPlan: Send + Sync + 'static;
 
     /// Finds the strong couplings of a square matrix with `unknowns` rows per node, as
@@ -54,8 +54,9 @@ pub trait Coarsen<F: Format>: Load<F> + Backend<F::Value> {
         near_null: &Self::Vector,
     ) -> Result<Prolongation<Converted<Self::Resident>, Self::Vector>>;
 
-    /// Makes P^T and the coarser matrix P^T (A P), with the bits of [`crate::Transpose`] and two of [`crate::Spgemm`].
-    /// Both are for further set-up. For fast products with vectors, use what [`Coarsen::scaled`] makes from them.
+    /// Makes P^T and the coarser matrix P^T (A P), with the bits of one [`crate::Transpose`] and two products of
+    /// [`crate::Spgemm`]. Both results are for further set-up. For fast products with vectors, use what
+    /// [`Coarsen::scaled`] makes from them.
     ///
     /// # Errors
     /// [`crate::Error::Shape`] unless A is square and P has as many rows; as [`crate::Spgemm::spgemm_symbolic`].
@@ -67,8 +68,8 @@ pub trait Coarsen<F: Format>: Load<F> + Backend<F::Value> {
     ) -> Result<(Converted<Self::Resident>, Converted<Self::Resident>)>;
 
     /// Finds the patterns of P, P^T and P^T (A P), as [`Coarsen::prolongation`] and [`Coarsen::galerkin`] make them for
-    /// these aggregates and vectors. They depend on the pattern of A and not on its values. The values of the three
-    /// matrices mean nothing until [`Coarsen::coarser_numeric`] writes them.
+    /// these aggregates and vectors. These patterns depend on the pattern of A and not on its values. The values of the
+    /// three matrices mean nothing until [`Coarsen::coarser_numeric`] writes them.
     ///
     /// # Errors
     /// Those of [`Coarsen::prolongation`] and [`Coarsen::galerkin`].
@@ -82,8 +83,8 @@ pub trait Coarsen<F: Format>: Load<F> + Backend<F::Value> {
 
     /// Computes the values of P, P^T and P^T (A P) for a matrix with the pattern of the symbolic phase, with the bits
     /// of [`Coarsen::prolongation`] and [`Coarsen::galerkin`], and adds 1 to the diagonal of the coarser matrix for
-    /// each dropped unknown. The pattern is not checked beyond its size; another one gives other numbers. Addresses
-    /// stay the same; allocates nothing on a GPU.
+    /// each dropped unknown. Only the sizes of the pattern are checked; with another pattern the values mean nothing.
+    /// Addresses stay the same; allocates nothing on a GPU.
     ///
     /// # Errors
     /// [`crate::Error::Shape`] unless every matrix has the rows, columns and number of entries of the symbolic phase;
@@ -95,14 +96,14 @@ pub trait Coarsen<F: Format>: Load<F> + Backend<F::Value> {
         to: Coarser<&mut Self::Resident, ()>,
     ) -> Result<()>;
 
-    /// Looks at the diagonal of a square matrix and bounds the spectrum of D^-1 A.
+    /// Returns the diagonal D of a square matrix, its inverse, and a bound on the spectrum of D^-1 A.
     ///
     /// # Errors
     /// [`crate::Error::OutOfMemory`].
     fn scaling(&self, a: &Self::Resident) -> Result<Scaling<Self::Vector>>;
 
-    /// Makes the matrix with the entries `m_ij (right_j left_i)`, or `m_ij left_i` without `right`. The pattern may be
-    /// shared.
+    /// Makes the matrix with the entries `m_ij (right_j left_i)`, or `m_ij left_i` without `right`. It may share the
+    /// pattern of `m`.
     ///
     /// # Errors
     /// [`crate::Error::Shape`] for a vector of another length; [`crate::Error::OutOfMemory`].
@@ -133,14 +134,14 @@ pub trait Coarsen<F: Format>: Load<F> + Backend<F::Value> {
     /// [`crate::Error::Shape`] for another number of entries.
     fn copy_values(&self, from: &Self::Resident, to: &mut Self::Resident) -> Result<()>;
 
-    /// Adds an element of `d` to the diagonal entry of each row that has one.
+    /// Adds the row's element of `d` to the diagonal entry of each row that has one.
     ///
     /// # Errors
-    /// [`crate::Error::Shape`] unless `d` has an element per row.
+    /// [`crate::Error::Shape`] unless `d` has one element per row.
     fn add_to_diagonal(&self, a: &mut Self::Resident, d: &Self::Vector) -> Result<()>;
 }
 
-/// A prolongation, and what belongs to the coarser matrix.
+/// A prolongation, and the vectors of the coarser matrix.
 #[derive(Debug)]
 pub struct Prolongation<P, V> {
     /// P, with one column per aggregate and near-null-space vector.
@@ -152,7 +153,7 @@ pub struct Prolongation<P, V> {
     pub dropped: V,
 }
 
-/// What leads from a matrix to the next coarser one.
+/// The next coarser matrix, and the prolongation and restriction that lead to it.
 #[derive(Clone, Copy, Debug)]
 pub struct Coarser<M, V> {
     /// P.
@@ -165,18 +166,18 @@ pub struct Coarser<M, V> {
     pub near_null: V,
 }
 
-/// The diagonal D of a matrix, and what follows from it.
+/// The diagonal D of a matrix, its inverse, and a bound on the spectrum of D^-1 A.
 #[derive(Debug)]
 pub struct Scaling<V> {
     /// The diagonal.
     pub diagonal: V,
-    /// One over it.
+    /// One over the diagonal.
     pub inverse: V,
     /// A bound on the magnitudes of the eigenvalues of D^-1 A, at least 1: the smaller of max_i (|D^-1 A| w)_i / w_i
     /// (Collatz) for w = 1 and w = |D^-1 A| 1, in f64 and stored order.
     pub bound: f64,
     /// The first row with an entry that is not finite, or without a positive diagonal entry that has a finite inverse.
-    /// If there is one, the rest means nothing.
+    /// If there is one, the other fields mean nothing.
     pub unfit: Option<usize>,
 }
 
@@ -211,7 +212,7 @@ impl<B: Coarsen<F>, F: Format> MatAggregates<B, F> {
 /// The plan of a coarser matrix on a device, with the sizes of the finer one. [`Mat::coarser`] makes it.
 pub struct MatCoarser<B: Coarsen<F>, F: Format> {
     plan: B::CoarserPlan,
-    /// Of A, P, P^T and P^T A P.
+    /// The sizes of A, P, P^T and P^T A P.
     sizes: [(usize, usize, usize); 4],
 }
 
@@ -222,7 +223,7 @@ impl<B: Coarsen<F>, F: Format> fmt::Debug for MatCoarser<B, F> {
 }
 
 impl<B: Coarsen<F>, F: Format> MatCoarser<B, F> {
-    /// Computes the values of the coarser matrix and of what leads to it. See [`Coarsen::coarser_numeric`].
+    /// Computes the values of the coarser matrix, P and P^T. See [`Coarsen::coarser_numeric`].
     ///
     /// # Errors
     /// As [`Coarsen::coarser_numeric`].
@@ -241,8 +242,8 @@ impl<B: Coarsen<F>, F: Format> MatCoarser<B, F> {
 }
 
 impl<F: Format, B: Coarsen<F>> Mat<B, F> {
-    /// Finds the patterns of the next coarser matrix and of what leads to it, whose values
-    /// [`MatCoarser::numeric`] computes. See [`Coarsen::coarser_symbolic`].
+    /// Finds the patterns of the next coarser matrix, P and P^T. [`MatCoarser::numeric`] computes their values. See
+    /// [`Coarsen::coarser_symbolic`].
     ///
     /// # Errors
     /// As [`Coarsen::coarser_symbolic`].
@@ -362,7 +363,7 @@ impl<F: Format, B: Coarsen<F>> Mat<B, F> {
         be.copy_values(from.resident(), self.resident_mut())
     }
 
-    /// Adds an element of `d` to the diagonal entry of each row. See [`Coarsen::add_to_diagonal`].
+    /// Adds the row's element of `d` to the diagonal entry of each row. See [`Coarsen::add_to_diagonal`].
     ///
     /// # Errors
     /// As [`Coarsen::add_to_diagonal`].

@@ -3,14 +3,14 @@
 //! A [`Device`] is one ordered queue. A [`Backend<T>`] adds vectors and scalars of one element type, so mixed precision
 //! needs two bounds. Each operation is a trait of its own and is dispatched statically:
 //!
-//! - products: [`Spmv`], [`SpmvTransposed`], [`Spmm`]; the triangular solve: [`Sptrsv`]; matrices from matrices:
-//!   [`Spgemm`], [`Transpose`], coarser ones: [`Coarsen`], and to the host: [`Download`];
+//! - products: [`Spmv`], [`SpmvTransposed`], [`Spmm`]; the triangular solve: [`Sptrsv`]; new matrices from existing
+//!   ones: [`Spgemm`], [`Transpose`], and coarser ones: [`Coarsen`]; matrices to the host: [`Download`];
 //! - set-up from data that is already on the device: [`Factorize`], [`Assemble`], [`Analyze`], [`Convert`];
 //! - conversions between element types: [`Cast`], [`Narrow`]; new values on an old pattern: [`UpdateValues`].
 //!
 //! The fused steps of a method extend the backend ([`CgSteps`], [`BicgstabSteps`]) and have default bodies. Scalars
-//! live on the device. The host looks at a [`Report`] once per several iterations, and work that is enqueued behind a
-//! stop is gated.
+//! live on the device. The host reads a [`Report`] only once per several iterations. Work that was enqueued after the
+//! stop does nothing, because its gate is closed.
 //!
 //! [`Mat`], [`Tri`] and the solvers validate sizes before they call a backend. A backend still refuses a mismatch and
 //! never touches memory outside its operands.

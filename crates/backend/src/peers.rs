@@ -1,14 +1,14 @@
 //! Devices of ranks in one process that read each other's memory, so that messages need not pass through the host.
 //!
-//! A rank puts what it sends into its send buffer and publishes it; every rank that needs it then copies it from there.
-//! All of this is enqueued, and the host never waits for a device. Only the hosts meet, once per message: nobody may
-//! follow what is not yet published. Devices then wait only for work that is already enqueued, so none of them can wait
-//! for ever.
+//! A rank writes its message to its send buffer and publishes it. Every rank that needs the message then copies it from
+//! there. All of this is enqueued, and the host never waits for a device. Only the hosts wait for each other, once per
+//! message, because no rank may follow a message that is not yet published. So devices wait only for work that is
+//! already enqueued, and none of them can wait forever.
 //!
 //! Messages are numbered by turns. A send buffer has two halves, which the turns use alternately. Ranks that exchange
-//! messages must follow each other in every turn, also if one of them sends nothing. Then what is written in a turn
-//! comes after everything that was read of the same half two turns before: the reader had enqueued that before it
-//! published the turn between, which the writer has followed.
+//! messages must follow each other in every turn, even if one of them sends nothing. Then a write to a half comes after
+//! all reads of the message that was there two turns before: the reader enqueued its reads before it published the next
+//! turn, and the writer has followed that turn.
 
 use std::fmt;
 use std::ops::Range;
@@ -23,7 +23,7 @@ use crate::{Device, Result};
 /// # Errors
 /// [`crate::Error::Device`] if the device fails.
 pub trait Peers: Device + 'static {
-    /// Memory of this device that others read, in two halves.
+    /// The memory of this device that others read, in two halves.
     type SendBuffer: fmt::Debug + Send + Sync + 'static;
     /// The send buffer of another device, as this device reads it.
     type Peer: fmt::Debug + Send + Sync + 'static;
@@ -38,43 +38,45 @@ pub trait Peers: Device + 'static {
     fn peer(&self, buffer: Arc<Self::SendBuffer>) -> Result<Option<Self::Peer>>;
     /// Publishes what was enqueued so far to this rank's send buffer, as its message of this turn.
     fn publish(&self, turn: u64, buffer: &Self::SendBuffer) -> Result<()>;
-    /// What is enqueued from now on runs after everything that the peer had enqueued before it published this turn. The
-    /// peer must have done so.
+    /// Makes all work enqueued from now on run after everything that the peer enqueued before it published this turn.
+    /// The peer must have published it.
     fn follow(&self, turn: u64, peer: &Self::Peer) -> Result<()>;
-    /// As [`crate::Join::joined`], but the devices gather the block results of all ranks themselves, and every one of
-    /// them sums the tree above. Does not wait for a device. A device that does not see at once whether its gate is
-    /// closed takes part in any case; otherwise none of the ranks does.
+    /// As [`crate::Join::joined`], but the devices gather the block results of all ranks themselves, and each device
+    /// sums the upper part of the tree. Does not wait for a device. If the host cannot see at once whether the gate is
+    /// closed, as on a GPU, the device exchanges results even if it is. Otherwise a closed gate keeps all ranks from
+    /// exchanging them.
     fn joined_to_peers<R>(&self, sums: &Arc<PeerSums<Self>>, work: impl FnOnce(&Self) -> R) -> R
     where
         Self: Sized;
 }
 
-/// The hosts of the ranks that exchange a message.
+/// The point at which the hosts of the ranks that exchange a message wait for each other.
 pub trait Meeting: fmt::Debug + Send + Sync {
-    /// Tells the others that this rank has published its message, of which each reads so many bytes, and waits until
-    /// all of them have published theirs.
+    /// Tells the other ranks that this rank has published its message, and waits until all of them have published
+    /// theirs. Each of them reads `bytes` bytes of the message.
     ///
     /// # Errors
     /// [`crate::Error::Rank`] if another rank fails.
     fn meet(&self, bytes: usize) -> Result<()>;
 }
 
-/// What dot products of vectors that lie on several ranks are completed with.
+/// Completes dot products of vectors that lie on several ranks, by way of send buffers.
 #[derive(Debug)]
 pub struct PeerSums<D: Peers> {
     buffer: Arc<D::SendBuffer>,
-    /// The blocks of the whole vectors that each rank has, and how its results are read. `None` for this rank.
+    /// The blocks of the whole vectors that each rank has, and the peer from which its results are read; `None` for
+    /// this rank.
     ranks: Vec<(Range<usize>, Option<D::Peer>)>,
     meeting: Box<dyn Meeting>,
     turn: AtomicU64,
 }
 
 impl<D: Peers> PeerSums<D> {
-    /// The most sums that one operation has.
+    /// The largest number of sums in one operation.
     pub const MOST: usize = 2;
 
-    /// `ranks` has the blocks of each rank, in the order of the ranks, and its send buffer; this rank's own has no
-    /// peer, and is `buffer`. Its halves hold [`PeerSums::MOST`] results per block.
+    /// Takes this rank's send buffer, whose halves hold [`PeerSums::MOST`] results per block, and for each rank, in
+    /// order, its blocks and its send buffer. The peer of this rank is `None`.
     pub fn new(
         buffer: Arc<D::SendBuffer>,
         ranks: Vec<(Range<usize>, Option<D::Peer>)>,
@@ -87,7 +89,7 @@ impl<D: Peers> PeerSums<D> {
     pub fn buffer(&self) -> &D::SendBuffer {
         &self.buffer
     }
-    /// The blocks of each rank, and how its results are read. This rank's own have no peer.
+    /// The blocks of each rank, and the peer from which its results are read; `None` for this rank.
     pub fn ranks(&self) -> &[(Range<usize>, Option<D::Peer>)] {
         &self.ranks
     }
@@ -103,7 +105,7 @@ impl<D: Peers> PeerSums<D> {
     pub fn turns(&self) -> u64 {
         self.turn.load(Ordering::Relaxed)
     }
-    /// Begins the message with the results of `own` blocks: its turn.
+    /// Begins the message with the results of `own` blocks. Returns its turn.
     ///
     /// # Errors
     /// [`crate::Error::Shape`] for another number of blocks than this rank has.

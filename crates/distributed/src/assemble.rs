@@ -1,6 +1,7 @@
 //! Entries from any rank on their way to the ranks that own their rows.
 //!
-//! Entries at one place are summed in the order of the ranks, and of one rank in the order in which it pushed them.
+//! Entries for the same row and column are summed in the order of the ranks. Entries of one rank are summed in the
+//! order in which it pushed them.
 
 use spandrel_backend::{Error, Join, Result};
 use spandrel_formats::Real;
@@ -12,7 +13,7 @@ use crate::partition::Partition;
 use crate::rows::{Column, Rows};
 use crate::team::Team;
 
-/// An assembly buffer of one rank: entries of any row, such as those of the elements that the rank has.
+/// An assembly buffer of one rank. It takes entries of any row, for example those of the rank's finite elements.
 ///
 /// ```
 /// use spandrel_backend_cpu::Cpu;
@@ -85,8 +86,8 @@ impl<T: Real, J: Column> Assembly<T, J> {
     }
 }
 
-/// The entries of messages as rows, by a stable counting sort; rows whose columns do not ascend are then sorted,
-/// stably.
+/// Turns the entries of the messages into rows by a stable counting sort. Rows whose columns do not ascend are then
+/// sorted, also stably.
 fn sorted<T: Real, J: Column>(
     from: &[Vec<u8>],
     first: u64,
@@ -137,7 +138,7 @@ fn sorted<T: Real, J: Column>(
     Rows::new(first, ncols, row_ptr, cols, values)
 }
 
-/// Sums lists of numbers of all ranks, place by place.
+/// Sums the lists of all ranks, element by element.
 pub(crate) fn totals<C: Communicator>(team: &Team<C>, mine: &[u64]) -> Result<Vec<u64>> {
     let mut sums = vec![0u64; mine.len()];
     for of in team.numbers(mine)? {

@@ -59,8 +59,7 @@ impl<M> Blockwise<M> {
     }
 }
 
-// SAFETY: it is applied on a distributed device, which records nothing, and is the identity on no rank unless all
-// blocks are.
+// SAFETY: it is applied on a distributed device, which records nothing. It does not claim to be the identity.
 unsafe impl<T: Real, B: Local<T>, C: Communicator, M: Preconditioner<T, B>> Preconditioner<T, Distributed<B, C>>
     for Blockwise<M>
 {

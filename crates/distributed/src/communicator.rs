@@ -41,7 +41,7 @@ pub trait Communicator: fmt::Debug + Send + Sync + 'static {
     fn receive(&self, from: usize, message: &mut Vec<u8>) -> Result<()>;
 
     /// Tells every other rank that the work has failed because of rank `culprit`, this one or another, so that none of
-    /// them waits. Only the first failure counts, so that every rank names the same culprit.
+    /// them waits forever. Only the first failure counts, so that every rank names the same culprit.
     fn fail(&self, culprit: usize, why: &str);
 
     /// Shows a value to the other ranks, instead of the one shown before. Returns false if they cannot see it, because

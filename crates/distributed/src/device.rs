@@ -1,11 +1,12 @@
-//! A device of one rank as a backend whose vectors are those of all ranks.
+//! The device of one rank as a backend whose vectors lie on all ranks.
 //!
 //! The length of a vector is that of the whole vector, and so is [`Operator::shape`](spandrel_backend::Operator::shape)
 //! of a distributed matrix; slices on the host have the rows of this rank. So a solver that is written for one device
 //! compares sizes, sets limits and chooses restarts by the same numbers on every rank, also on a rank without rows.
 //!
 //! Element-wise operations run on the device as they are. Dot products and norms, fused or not, are completed by the
-//! other ranks ([`Join`]). The monitor is the device's own: it sees the same scalars on every rank and decides alike.
+//! other ranks ([`Join`]). The monitor is the device's own: it sees the same scalars and makes the same decisions on
+//! every rank.
 
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -22,7 +23,7 @@ use crate::partition::Partition;
 use crate::rows::{Column, Rows};
 use crate::team::{Call, Team, Traffic};
 
-/// The device of one rank, as part of all of them: a backend whose vectors lie on all ranks.
+/// The device of one rank, joined to those of the other ranks: a backend whose vectors lie on all ranks.
 ///
 /// The length of a vector is that of the whole vector; slices on the host have the rows of this rank. Every rank must
 /// call the same operations in the same order. Element-wise operations are local; dot products, products with matrices,
@@ -54,7 +55,7 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
     }
 
     /// As [`Distributed::new`], but devices never read each other's memory: every message passes through the host, as
-    /// between processes. Results have the same bits. Every rank must choose alike.
+    /// between processes. Results have the same bits. Every rank must make the same choice.
     pub fn through_host(device: B, communicator: C) -> Self {
         Self { device, team: Arc::new(Team::new(communicator).through_host()), layouts: Mutex::default() }
     }
@@ -64,7 +65,7 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
     /// same partition.
     ///
     /// # Errors
-    /// [`Error::Rank`] if another rank gives another partition; [`Error::Unsupported`] for a partition of another
+    /// [`Error::Rank`] if another rank gives another partition; [`Error::Unsupported`] if the partition has another
     /// number of ranks, or if another partition of the same number of rows is in use.
     pub fn lay_out(&self, partition: Partition) -> Result<Arc<Layout>> {
         let ends: Vec<u64> = (0..partition.size()).map(|rank| partition.rows(rank).end).collect();
@@ -101,8 +102,8 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
         }
     }
 
-    /// The layout of vectors that follows from the rows of all ranks: as [`Distributed::lay_out`], for ranks that know
-    /// their own rows only. Waits for the other ranks.
+    /// Lays out vectors in the same way as the rows of a matrix. As [`Distributed::lay_out`], for ranks that know only
+    /// their own rows. Waits for the other ranks.
     ///
     /// # Errors
     /// On every rank: [`Error::Unsupported`] if the rows of the ranks do not follow each other, or a rank ends inside a
@@ -132,9 +133,9 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
         Partition::new(begins)
     }
 
-    /// Agrees on the outcome of a phase that may fail on some ranks only: `mine` if it succeeded on all of them. If it
-    /// failed on this rank, its error; otherwise [`Error::Rank`] with the reason of the first rank where it failed.
-    /// Waits for the other ranks, which must call it too.
+    /// Makes all ranks agree on the outcome of a phase that may fail on only some of them. Returns `mine` if the phase
+    /// succeeded on every rank. If it failed on this rank, returns this rank's error; otherwise [`Error::Rank`] with
+    /// the reason of the first rank where it failed. Waits for the other ranks, which must call it too.
     ///
     /// # Errors
     /// Those of the phase, on every rank.
@@ -145,7 +146,7 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
         self.team.together(mine)
     }
 
-    /// Runs `work` on this rank's device, whose dot products are meanwhile those of whole vectors of the layout.
+    /// Runs `work` on this rank's device. During `work`, its dot products are those of whole vectors of the layout.
     pub(crate) fn joined<R>(&self, layout: &Layout, work: impl FnOnce(&B) -> Result<R>) -> Result<R> {
         match layout.sums() {
             None => work(&self.device),
@@ -160,7 +161,7 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
         }
     }
 
-    /// Brings a vector to the host of rank 0, whole. Other ranks get `None`. Waits for the other ranks.
+    /// Brings a whole vector to the host of rank 0. Other ranks get `None`. Waits for the other ranks.
     ///
     /// # Errors
     /// Those of [`Backend::download`]; [`Error::Rank`]; [`Error::OutOfMemory`].
@@ -195,7 +196,7 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
         Ok(Vector { part, layout: Arc::clone(layout) })
     }
 
-    /// A vector of a layout that need not be known, all zeros.
+    /// Makes a vector of zeros, also in a layout that the device does not know.
     pub(crate) fn zeros_as<T: Real>(&self, layout: &Arc<Layout>) -> Result<Vector<T, B>>
     where
         B: Backend<T>,
@@ -226,8 +227,8 @@ impl<B, C: Communicator> Distributed<B, C> {
         self.team.traffic(call)
     }
 
-    /// Gives every rank the numbers of all ranks, in the order of the ranks. Every rank must give equally many. Waits
-    /// for the other ranks.
+    /// Gives every rank the numbers of all ranks, in the order of the ranks. Every rank must give the same number of
+    /// them. Waits for the other ranks.
     ///
     /// # Errors
     /// [`Error::Rank`], also if another rank gives more or fewer numbers.
@@ -239,7 +240,7 @@ impl<B, C: Communicator> Distributed<B, C> {
         &self.team
     }
 
-    /// Tells the other ranks of an error of this one.
+    /// Returns the outcome unchanged. If it is an error, tells the other ranks.
     pub(crate) fn told<R>(&self, outcome: Result<R>) -> Result<R> {
         outcome.map_err(|error| self.team.fail(error))
     }
@@ -370,7 +371,7 @@ impl<T: Real, B: Backend<T> + Join, C: Communicator> Backend<T> for Distributed<
     fn write(&self, host: &[T], v: &mut Self::Vector) -> Result<()> {
         self.told(self.device.write(host, &mut v.part))
     }
-    /// Returns the rows of this rank. [`Distributed::gather`] brings a vector to rank 0, whole.
+    /// Returns the rows of this rank. [`Distributed::gather`] brings the whole vector to rank 0.
     fn download(&self, v: &Self::Vector) -> Result<Vec<T>> {
         self.told(self.device.download(&v.part))
     }

@@ -9,11 +9,13 @@ use crate::communicator::Communicator;
 use crate::partition::{BLOCK, Partition};
 use crate::team::{Call, Team};
 
-/// This rank's send buffer, and those of all ranks in their order, as this rank reads them. It has no peer of itself.
+/// This rank's send buffer, then those of all ranks in their order, as this rank reads them; `None` for this rank
+/// itself.
 pub(crate) type Opened<B> = (Arc<<B as Peers>::SendBuffer>, Vec<Option<<B as Peers>::Peer>>);
 
 /// Makes a send buffer whose halves have `bytes` bytes, and opens those of the other ranks. Returns `None`, on every
-/// rank, if one of them cannot read another, or messages shall pass through the host. Waits for the other ranks.
+/// rank, if a device cannot read another one's buffer, or if messages must pass through the host. Waits for the other
+/// ranks.
 pub(crate) fn open<B: Peers, C: Communicator>(be: &B, team: &Team<C>, bytes: usize) -> Result<Option<Opened<B>>> {
     if team.size() == 1 || !team.may_be_direct() {
         return Ok(None);
@@ -27,7 +29,7 @@ pub(crate) fn open<B: Peers, C: Communicator>(be: &B, team: &Team<C>, bytes: usi
     Ok(mine.zip(opened).filter(|_| everywhere))
 }
 
-/// A dot product, where all ranks meet.
+/// The meeting of all ranks at a dot product.
 struct AtSum<C>(Arc<Team<C>>);
 
 impl<C> fmt::Debug for AtSum<C> {
@@ -45,7 +47,8 @@ impl<C: Communicator> Meeting for AtSum<C> {
     }
 }
 
-/// What completes dot products over a partition if devices read each other's memory. Waits for the other ranks.
+/// Makes what completes dot products over a partition; `None` if devices do not read each other's memory. Waits for the
+/// other ranks.
 pub(crate) fn sums<B: Peers, C: Communicator>(
     be: &B,
     team: &Arc<Team<C>>,

@@ -1,11 +1,11 @@
 //! Which rank needs which entries of a vector, and the messages that bring them there, or back.
 //!
 //! A rank names the entries that it needs by their numbers in the whole vector, ascending. It packs them in that order:
-//! entries of ranks below, its own, entries of ranks above. Entries of one owner are neighbours there, so that a
+//! entries of ranks below, its own, entries of ranks above. The packed entries of one owner are contiguous, so a
 //! message is copied into place.
 //!
-//! Messages pass through the host, and only the entries that another rank needs leave the device, each once; or devices
-//! copy them from each other's send buffers, and no host waits for a device.
+//! There are two ways. Either messages pass through the host; then only the entries that another rank needs leave the
+//! device, each once. Or devices copy the entries from each other's send buffers; then no host waits for a device.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,12 +22,12 @@ use crate::team::{Call, Team, Turn};
 
 /// The messages of one rank.
 pub(crate) struct Exchange<T: Real, B: Entries<T>> {
-    /// Where own entries are among the packed ones, and their places among the rank's entries.
+    /// Where own entries are among the packed ones, and where they are among the rank's entries.
     own: Range<usize>,
     own_places: B::Places,
     /// Entries that other ranks need, each once.
     sent: B::Places,
-    /// The other ranks that need entries of this one, ascending, and which of `sent`.
+    /// The other ranks that need entries of this one, ascending, and which elements of `sent` each needs.
     sends: Vec<(usize, Vec<Ordinal>)>,
     /// The other ranks that have entries for this one, ascending, and where these go among the packed entries.
     receives: Vec<(usize, Range<usize>)>,
@@ -41,9 +41,10 @@ struct Direct<T: Real, B: Entries<T>> {
     buffer: Arc<B::SendBuffer>,
     /// Entries that other ranks need, rank after rank.
     sent: B::Places,
-    /// The ranks that need entries of this one or have entries for it, ascending, and the bytes that they read here.
+    /// The ranks that need entries of this one or have entries for it, ascending, and how many bytes each reads from
+    /// this rank's send buffer.
     ranks: Vec<(usize, usize)>,
-    /// Their send buffers, what is read of each, and where it goes among the packed entries.
+    /// The send buffers of the others, the range that is read from each, and where it goes among the packed entries.
     receives: Vec<(B::Peer, Range<usize>, usize)>,
     turn: AtomicU64,
 }
@@ -61,7 +62,7 @@ impl<T: Real, B: Entries<T>> Direct<T, B> {
         let sent: Vec<Ordinal> = asked.iter().flat_map(|(_, asked)| asked).copied().collect();
         let Some((buffer, peers)) = direct::open(be, team, sent.len() * T::BYTES)? else { return Ok(None) };
         let sent = team.together(be.places(held, &sent))?;
-        // Where the entries for each rank begin in this rank's send buffer, told to that rank.
+        // Tell each rank where its entries begin in this rank's send buffer.
         let mut begins = vec![Vec::new(); team.size()];
         let mut begin = 0;
         for (rank, asked) in asked {
@@ -83,7 +84,7 @@ impl<T: Real, B: Entries<T>> Direct<T, B> {
     }
 }
 
-/// Entries on the host.
+/// Entries of an exchange on the host.
 struct Room<T> {
     /// Those of `sent`.
     sent: Vec<T>,
@@ -112,7 +113,7 @@ impl Needed<'_> {
         }
     }
 
-    /// How many are below an entry.
+    /// The number of needed entries below this one.
     fn below(&self, entry: u64) -> usize {
         match self {
             Self::Listed(entries) => entries.partition_point(|&at| at < entry),
@@ -121,10 +122,10 @@ impl Needed<'_> {
     }
 }
 
-/// An exchange whose own messages are sent.
+/// An exchange for which this rank has sent its messages.
 pub(crate) struct Begun<'t, C> {
     call: Turn<'t, C>,
-    /// That of the send buffers.
+    /// The turn of the send buffers; 0 if messages pass through the host.
     turn: u64,
 }
 
@@ -203,8 +204,8 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
         self.len - self.own.len()
     }
 
-    /// Packs what this rank needs: own entries of `x`, the others from their owners. Returns false, and does nothing,
-    /// if the gate is closed; see [`Exchange::begin`].
+    /// Packs the entries that this rank needs: its own from `x`, the others from their owners. Returns false, and does
+    /// nothing, if the gate is closed; see [`Exchange::begin`].
     pub(crate) fn gather<C: Communicator>(
         &self,
         be: &B,
@@ -218,12 +219,12 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
         Ok(true)
     }
 
-    /// Sends what others need of `x` and packs own entries. [`Exchange::finish`] must follow, and may wait for the
-    /// other ranks; work that needs no entries of others belongs in between.
+    /// Sends the entries of `x` that other ranks need, and packs own entries. [`Exchange::finish`] must follow, and may
+    /// wait for the other ranks. Work that needs no entries of other ranks belongs between the two.
     ///
-    /// Returns `None`, and does nothing, if the gate is closed. Then it is closed on every rank. But devices that read
-    /// each other's memory exchange entries behind a closed gate too, because no host waits to see it. So what follows
-    /// must have the gate.
+    /// Returns `None`, and does nothing, if the gate is closed. The gate is then closed on every rank. Devices that
+    /// read each other's memory exchange entries even if the gate is closed, because no host waits to read it. So the
+    /// operations that follow must get the gate too.
     pub(crate) fn begin<'t, C: Communicator>(
         &self,
         be: &B,
@@ -318,7 +319,7 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
         be.scatter_entries(gate, packed, self.own.start, &self.own_places, y)
     }
 
-    /// How many entries go to which rank, and come from which.
+    /// The number of entries that go to each rank, and the number that come from each.
     pub(crate) fn neighbours(&self) -> [Vec<(usize, usize)>; 2] {
         [
             self.sends.iter().map(|(rank, entries)| (*rank, entries.len())).collect(),
@@ -333,7 +334,7 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
     }
 
     fn room(&self) -> MutexGuard<'_, Room<T>> {
-        // What is in it does not outlive one operation.
+        // No operation reads what an earlier one left here, so a poisoned lock does no harm.
         self.room.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

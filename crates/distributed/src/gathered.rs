@@ -64,8 +64,8 @@ impl<T: Real> Gathered<T> {
         (least..).zip(has).filter_map(|(col, has)| has.then_some(col)).collect()
     }
 
-    /// The numbers of the rows, ascending, and the rows in this order, with the columns where `place` puts them. It
-    /// must not exchange columns.
+    /// The numbers of the rows, ascending, and the rows in this order. `place` gives the new number of each column and
+    /// must keep their order.
     pub(crate) fn into_csr(
         mut self,
         ncols: usize,
@@ -93,7 +93,8 @@ impl<T: Real> Gathered<T> {
         Ok((order.into_iter().map(|(row, _, _)| row).collect(), csr))
     }
 
-    /// As [`Gathered::into_csr`], with a column for each that has an entry. Also returns these columns.
+    /// As [`Gathered::into_csr`], keeping only the columns that have an entry. Also returns the old numbers of these
+    /// columns.
     pub(crate) fn compact(self) -> spandrel_formats::Result<(Vec<u64>, Vec<u64>, Csr<T>)> {
         let columns = self.columns();
         let (least, span) = match (columns.first(), columns.last()) {
@@ -112,8 +113,7 @@ impl<T: Real> Gathered<T> {
     }
 }
 
-/// Columns are sorted and searched, instead of marked in a table, if the table would have at least this many places for
-/// each.
+/// If a table of marks would have at least this many elements per column, the columns are sorted and searched instead.
 const SPARSE: u64 = 8;
 
 #[cfg(test)]

@@ -1,5 +1,4 @@
-//! Nodes of other ranks that the rows of a rank are coupled with, on the host, and the messages that bring what belongs
-//! to them.
+//! Nodes of other ranks that the rows of a rank are coupled with, on the host, and the messages that bring their data.
 //!
 //! A rank numbers the nodes that it knows in ascending order of the whole matrix: ghosts below, its own, ghosts above.
 //! So a row has its entries in the same order as in the whole matrix.
@@ -69,8 +68,9 @@ impl Ghosts {
         }
     }
 
-    /// Brings what `put` appends for each own node that other ranks know to these ranks. `take` gets the first of the
-    /// ghosts of one rank, and what that rank has put for them. Waits for neighbours.
+    /// Sends what `put` appends for each own node to the ranks that have it as a ghost. `take` is called once per rank
+    /// with ghosts here: with the first of these ghosts, and the bytes that their owner has put for them. Waits for
+    /// neighbours.
     pub(crate) fn bring<C: Communicator>(
         &self,
         team: &Team<C>,

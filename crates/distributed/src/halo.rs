@@ -1,8 +1,8 @@
 //! The boundary of a rank's rows: the rows that need entries of x from other ranks, and the exchange that brings them.
 //!
-//! Layout: the boundary matrix has a row for each boundary row, and a column for each column that one of them has, in
-//! ascending order of the whole matrix: ghosts below, own columns, ghosts above. So its rows are summed as in the whole
-//! matrix. The x that it is multiplied with is packed in the same way (`exchange.rs`).
+//! Layout: the boundary matrix has one row per boundary row, and one column per column in which one of these rows has
+//! an entry, in ascending order of the whole matrix: ghosts below, own columns, ghosts above. So its rows are summed as
+//! in the whole matrix. The x that it is multiplied with is packed in the same way (`exchange.rs`).
 //!
 //! Cost of a product: one message to each rank that needs entries, and one from each that has some. If the own block
 //! keeps boundary rows, their entries are read twice.
@@ -99,8 +99,8 @@ impl<T: Real, B: Load<Csr<T>> + Entries<T>> fmt::Debug for Halo<T, B> {
 }
 
 impl<T: Real, B: Spmv<Csr<T>> + Entries<T>> Halo<T, B> {
-    /// Brings the boundary of a rank with `own` rows to the device and tells every rank what is needed of it. Waits for
-    /// the other ranks.
+    /// Brings the boundary of a rank with `own` rows to the device and tells every rank which of its entries are needed
+    /// here. Waits for the other ranks.
     pub(crate) fn new<C: Communicator>(
         be: &B,
         team: &Team<C>,
@@ -144,9 +144,9 @@ impl<T: Real, B: Spmv<Csr<T>> + Entries<T>> Halo<T, B> {
         self.matrix.storage()
     }
 
-    /// Sends what others need, calls `within`, computes a A x + b y in the boundary rows with what others have sent,
-    /// and puts these rows into y. `within` does the same in all rows of the own block, and may write anything to the
-    /// boundary rows of y. Changes nothing if the gate is closed.
+    /// Sends the entries that others need, calls `within`, computes a A x + b y in the boundary rows from the entries
+    /// that others have sent, and writes these rows to y. `within` does the same for the own block, and may write
+    /// anything to the boundary rows of y. Changes nothing if the gate is closed.
     pub(crate) fn product<C: Communicator>(
         &self,
         be: &B,

@@ -81,18 +81,18 @@ impl Layout {
         let rows = self.rows();
         (rows.end - rows.start) as usize
     }
-    /// Whether devices read each other's memory to complete dot products, and exchange entries so; otherwise messages
-    /// pass through the host.
+    /// Returns true if devices read each other's memory to complete dot products and to exchange entries; otherwise
+    /// messages pass through the host.
     pub fn is_direct(&self) -> bool {
         matches!(self.sums, Some(Completion::Peers(_)))
     }
-    /// Completes the dot products of the rank's device, unless there is only one rank.
+    /// What completes the dot products of the rank's device; `None` if there is only one rank.
     pub(crate) fn sums(&self) -> Option<&Completion> {
         self.sums.as_ref()
     }
 }
 
-/// Refuses the dot products of a layout that cuts blocks.
+/// Refuses dot products, because the layout cuts blocks.
 #[derive(Debug)]
 struct NoSums;
 
@@ -119,7 +119,7 @@ struct Sums<C> {
     room: Mutex<Room>,
 }
 
-/// Work space of a sum, kept for the next one. It holds numbers of either type.
+/// Work space of a sum, kept for the next one. It holds `f32` or `f64`.
 #[derive(Default)]
 struct Room {
     all: Vec<f64>,
@@ -142,7 +142,7 @@ impl<C: Communicator> fmt::Debug for Sums<C> {
 }
 
 impl<C: Communicator> Sums<C> {
-    /// The roots of `roots.len()` trees whose own block results follow one another in `blocks`.
+    /// Computes the roots of `roots.len()` trees. `blocks` holds this rank's block results, tree by tree.
     fn roots<T: Real>(&self, blocks: &mut [T], roots: &mut [T]) -> Result<()> {
         let Self { team, tree, room } = self;
         let (count, blocks_each) = (roots.len(), tree.blocks());
@@ -151,7 +151,7 @@ impl<C: Communicator> Sums<C> {
         let Room { all, own, nodes } = &mut *room.lock().unwrap_or_else(PoisonError::into_inner);
         let (all, mine) = (elements::<T>(all, count * tree.len()), tree.part(team.rank()));
         let (own, nodes) = (elements::<T>(own, mine.len()), elements::<T>(nodes, tree.nodes()));
-        // The values of one node are neighbours for all of the sums.
+        // For each node, the values of all sums stand side by side.
         for i in 0..count {
             tree.climb(&mut blocks[i * blocks_each..(i + 1) * blocks_each], own);
             own.iter().enumerate().for_each(|(at, &value)| all[(mine.start + at) * count + i] = value);

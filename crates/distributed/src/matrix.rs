@@ -172,7 +172,7 @@ impl<F: Format, B: Local<F::Value> + Spmv<F>> DistributedMat<B, F> {
     }
 }
 
-/// The rows of a rank on the host, for computing with them apart.
+/// A copy of a rank's rows on the host, for separate computations.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct HostRows<T> {
@@ -190,7 +190,7 @@ pub struct HostRows<T> {
 pub struct HostBoundary<T> {
     /// Their numbers among the rank's rows.
     pub rows: Vec<Ordinal>,
-    /// Their entries. A column stands for each that one of them has.
+    /// Their entries, with one column per column in which one of them has an entry.
     pub matrix: Csr<T>,
     /// The x that the matrix is multiplied with.
     pub x: Vec<T>,

@@ -1,7 +1,8 @@
 //! Ranks as processes that mpirun has started.
 //!
-//! Between the start and the end of MPI, no call waits inside it: messages are sent and received by nonblocking calls,
-//! which are polled until they are done or the time limit is over. So a rank that dies or hangs cannot hang the others.
+//! Between the start and the end of MPI, no call blocks inside MPI. Messages are sent and received by nonblocking
+//! calls, which are polled until they are done or the time limit is over. So a rank that dies or hangs cannot hang the
+//! others.
 //!
 //! A message longer than [`CHUNK`] is sent in pieces, and the tag of each says whether another follows. Failures and
 //! departures go through a communicator of their own, so that they can be seen while a rank waits for data.
@@ -23,7 +24,7 @@ use spandrel_backend::{Error, Result};
 use crate::communicator::{Communicator, TIME_LIMIT};
 use crate::threads::{left, silent};
 
-/// The most bytes of one piece of a message: MPI counts in `int`.
+/// The largest piece of a message in bytes. MPI counts in `int`.
 const CHUNK: usize = 1 << 30;
 /// Tags of data: the last piece of a message, and a piece that another follows.
 const LAST: c_int = 1;
@@ -31,19 +32,19 @@ const MORE: c_int = 2;
 /// Tags of news: a rank has failed, or has left.
 const FAILED: c_int = 3;
 const LEFT: c_int = 4;
-/// A waiting rank looks for news once in this many looks for a message.
+/// A waiting rank checks for news once per this many checks for a message.
 const LOOKS: u32 = 64;
-/// After this many looks a waiting rank sleeps between two of them.
+/// After this many checks, a waiting rank sleeps between two of them.
 const AWAKE: u32 = 100_000;
 const NAP: Duration = Duration::from_micros(50);
 /// How long data that a rank sent before it left may still be on its way.
 const GRACE: Duration = Duration::from_millis(200);
 /// How long a rank that leaves waits for the others once the work has failed.
 const PATIENCE: Duration = Duration::from_secs(20);
-/// The most bytes of a reason that others are told.
+/// The longest reason in bytes that other ranks are told.
 const REASON: usize = 4000;
 
-/// One rank among processes that mpirun has started. A process can make one value, once.
+/// One rank among processes that mpirun has started. A process can make only one such value, ever.
 pub struct Mpi {
     rank: usize,
     size: usize,
@@ -95,7 +96,7 @@ fn failed(why: String) -> Error {
     Error::Device { device: "mpi", why }
 }
 
-/// The error of a call, with MPI's own words.
+/// Turns the code of a call into a result. An error has MPI's own text.
 fn checked(code: c_int) -> Result<()> {
     if code == ffi::MPI_SUCCESS as c_int {
         return Ok(());
@@ -128,7 +129,7 @@ impl Mpi {
     /// # Errors
     /// As [`Mpi::world`].
     pub fn world_within(limit: Duration) -> Result<Self> {
-        // It watches until the last call here that waits for the other ranks.
+        // The watchdog runs until the last call of this function that waits for the other ranks.
         let watchdog = Watchdog::start(limit, "MPI has not started");
         let started = mpi::initialize_with_threading(Threading::Serialized);
         let (universe, threading) = started.ok_or_else(|| {
@@ -198,7 +199,7 @@ impl Mpi {
             looks = looks.saturating_add(1);
             pause(looks);
         }
-        // What the others have not received by now, they never will.
+        // The others will not receive these messages any more. MPI may still read the buffers, so they are not freed.
         std::mem::forget(std::mem::take(&mut state.sending));
     }
 
@@ -218,7 +219,7 @@ impl State {
         buffer.clear();
         buffer.extend_from_slice(piece);
         let mut request = MaybeUninit::<ffi::MPI_Request>::uninit();
-        // SAFETY: the buffer has so many bytes. It is kept unchanged in `sending` until the request is done, and its
+        // SAFETY: the buffer has this many bytes. It is kept unchanged in `sending` until the request is done, and its
         // heap memory does not move with it.
         checked(unsafe {
             let (from, len) = (buffer.as_ptr().cast(), int(buffer.len()));
@@ -275,7 +276,7 @@ impl State {
         let begin = into.len();
         into.resize(begin + usize::try_from(piece.len).unwrap_or(0), 0);
         let mut request = MaybeUninit::<ffi::MPI_Request>::uninit();
-        // SAFETY: the buffer has so many bytes from `begin` on. Nobody touches it until the request is done, or it is
+        // SAFETY: the buffer has this many bytes from `begin` on. Nobody touches it until the request is done, or it is
         // forgotten below.
         checked(unsafe {
             let to = into.as_mut_ptr().add(begin).cast();
@@ -338,7 +339,7 @@ impl State {
         Ok(())
     }
 
-    /// Receives and forgets data that nobody waits for, so that their senders are done with them.
+    /// Receives and discards data that nobody waits for, so that its senders can free their buffers.
     fn drain(&mut self) -> Result<()> {
         while let Some(piece) = Self::arrived(self.data, None)? {
             let (source, began) = (piece.source, Instant::now());
@@ -361,7 +362,7 @@ fn finish(from: usize, request: &mut ffi::MPI_Request, began: Instant) -> Result
     Ok(())
 }
 
-/// Whether MPI is done with a request, which is then null.
+/// Returns true if MPI is done with a request, which is then null.
 fn is_done(request: &mut ffi::MPI_Request) -> Result<bool> {
     let mut done = 0;
     // SAFETY: the request came from MPI, which sets it to null once it is done. Null requests are done. Its status is
@@ -370,7 +371,7 @@ fn is_done(request: &mut ffi::MPI_Request) -> Result<bool> {
     Ok(done != 0)
 }
 
-/// Waits between two looks: first not at all, then until other threads had the processor, then for a nap.
+/// Waits between two checks: at first it only spins, then it yields the processor, then it sleeps.
 fn pause(looks: u32) {
     match looks {
         0..LOOKS => std::hint::spin_loop(),
@@ -450,7 +451,7 @@ impl Drop for Mpi {
 /// it held a lock in shared memory.
 struct Pulse {
     began: Instant,
-    /// Milliseconds from the beginning to the start of the operation in progress, plus 1; 0 if there is none.
+    /// When the operation in progress started, in milliseconds since `began`, plus 1; 0 if there is none.
     since: AtomicU64,
 }
 

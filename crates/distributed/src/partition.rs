@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use spandrel_backend::{Error, Result};
 
-/// Rows of a block of the dot product's tree.
+/// The number of rows in a block of the dot product's tree.
 pub const BLOCK: u64 = 1024;
 /// Ranks end at multiples of `BLOCK * BLOCK` if the largest load is at most this factor larger than with multiples of
 /// [`BLOCK`].
@@ -139,7 +139,7 @@ fn cuts(rows: u64, size: usize, granule: u64, cost: &impl Fn(u64) -> u64) -> Vec
     let mut begins = vec![0];
     for rank in 1..size {
         let wanted = (u128::from(total) * rank as u128 / size as u128) as u64;
-        // The first multiple with at least that much before it.
+        // The first multiple with at least that much cost before it.
         let (mut low, mut high) = (begins[rank - 1] / granule, rows.div_ceil(granule));
         while low < high {
             let middle = low + (high - low) / 2;

@@ -19,10 +19,10 @@ use crate::device::Distributed;
 use crate::partition::{BLOCK, Partition};
 use crate::rows::{Rows, rows_of};
 
-/// The cost of a row's elements of the vectors, in entries.
+/// The cost of a row's vector elements, counted in entries.
 const ROW: u64 = 8;
 
-/// The partition of rows whose number of entries before a row is known.
+/// The partition that balances entries, given the number of entries before each row.
 pub(crate) fn balanced(rows: u64, ranks: usize, entries_before: impl Fn(u64) -> u64) -> Partition {
     Partition::by_cost(rows, ranks, |row| entries_before(row) + ROW * row)
 }

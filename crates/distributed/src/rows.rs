@@ -32,14 +32,14 @@ impl Column for u64 {
     }
 }
 
-/// Stands for a column outside a block; no block has so many columns.
+/// Stands for a column outside a block. No block has this many columns.
 const OUTSIDE: Ordinal = Ordinal::MAX;
 
 /// Rows that a task takes at a time.
 const CHUNK: usize = 4096;
 
-/// Drops the entries whose column is [`OUTSIDE`], and those in rows for which `keeps` is false. Works in place: a
-/// matrix may take half of the memory.
+/// Drops the entries whose column is [`OUTSIDE`], and those in rows for which `keeps` is false. Works in place, because
+/// the matrix may take half of the memory.
 fn compact<T: Copy + Send>(
     row_ptr: &mut [Offset],
     cols: &mut Vec<Ordinal>,

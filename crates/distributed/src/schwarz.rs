@@ -6,7 +6,7 @@
 //! preconditioner, and either keeps the entries of z in own rows ([`Overlap::Restricted`]) or sends the others to their
 //! owners, who add them in the order of the ranks ([`Overlap::Added`]).
 //!
-//! Without layers this is [`crate::Blockwise`]. Like that, it depends on the number of ranks.
+//! Without layers this is [`crate::Blockwise`]. Like block Jacobi, it depends on the number of ranks.
 //!
 //! Reference: Cai & Sarkis 1999, A restricted additive Schwarz preconditioner for general sparse linear systems.
 
@@ -25,13 +25,13 @@ use crate::layout::Layout;
 use crate::matrix::Local;
 use crate::rows::{Column, Rows};
 
-/// What becomes of the results in rows that several ranks have.
+/// How results are combined in rows that several ranks have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Overlap {
-    /// They are added. The preconditioner is symmetric if those of the ranks are, as CG needs it.
+    /// They are added. If the preconditioners of the ranks are symmetric, so is the sum, as CG requires.
     Added,
-    /// Only the owner's result counts. This takes one exchange less, and usually fewer iterations of BiCGStab or GMRES,
-    /// but is not symmetric.
+    /// Only the owner's result counts. This saves one exchange, and usually some iterations of BiCGStab or GMRES, but
+    /// is not symmetric.
     Restricted,
 }
 

@@ -1,4 +1,4 @@
-//! What the choice of method and preconditioner must know about a matrix whose rows lie on the ranks.
+//! What the policy must know about a matrix whose rows lie on the ranks to choose method and preconditioner.
 
 use rayon::prelude::*;
 use spandrel_backend::{Join, Result};
@@ -65,7 +65,7 @@ fn equal<T: Real>(value: T, mirror: T, _: f64) -> bool {
     value == mirror
 }
 
-/// Whether it does up to rounding.
+/// Whether an entry equals its mirror image up to rounding.
 fn near<T: Real>(value: T, mirror: T, scale: f64) -> bool {
     is_mirror_to_rounding::<T>(value.as_f64(), mirror.as_f64(), scale)
 }
@@ -110,7 +110,7 @@ impl<'a, T: Real, J: Column> Mirrors<'a, T, J> {
         cols.iter().zip(values).map(move |(&column, &value)| (row, column.into(), value))
     }
 
-    /// What [`Survey`] says of the rows of this rank, with the number of entries.
+    /// The facts of [`Survey`] about the rows of this rank, the number of entries last.
     fn facts(&self) -> [u64; 4] {
         let rows = self.rows;
         let holds = |test: fn(T) -> bool| (0..rows.len()).into_par_iter().all(|i| diagonal(rows, i).is_some_and(test));
@@ -139,7 +139,7 @@ impl<'a, T: Real, J: Column> Mirrors<'a, T, J> {
         })
     }
 
-    /// Whether it is true of all entries whose mirror images other ranks have. Waits for the other ranks.
+    /// Whether `test` is true of all entries whose mirror images are on other ranks. Waits for the other ranks.
     fn agree_across<B: Join, C: Communicator>(
         &self,
         be: &Distributed<B, C>,

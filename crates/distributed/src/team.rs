@@ -1,9 +1,9 @@
 //! The collective operations of a team of ranks, built on the messages of a [`Communicator`].
 //!
 //! Every message begins with a header: which operation it belongs to, how many operations the sender has done before,
-//! and how many bytes follow. A rank that receives another header than it expects reports what the other rank does,
-//! instead of computing with the wrong numbers. That happens if ranks call different operations, for example because
-//! they were given different options.
+//! and how many bytes follow. A rank that receives an unexpected header reports what the other rank is doing, instead
+//! of computing with the wrong numbers. That happens if ranks call different operations, for example because they were
+//! given different options.
 //!
 //! After a failure every further operation fails at once with the same error, and the other ranks are told.
 //!
@@ -28,7 +28,7 @@ pub enum Call {
     Sum = 1,
     /// Entries of x for the boundary rows of a product.
     Halo = 2,
-    /// A decision that follows from a clock or a watcher.
+    /// A decision that depends on a clock or a watcher.
     Agree = 3,
     /// Anything else: set-up phases, and vectors that are gathered or handed out.
     Setup = 4,
@@ -69,7 +69,7 @@ fn header(call: Call, number: u64, len: usize) -> [u8; HEADER] {
     header
 }
 
-/// The ranks of a solve as one of them sees them.
+/// The team of ranks, as one of them sees it.
 pub(crate) struct Team<C> {
     comm: C,
     /// Whether devices may read each other's memory.
@@ -164,7 +164,7 @@ impl<C: Communicator> Team<C> {
         self.spare.lock().unwrap_or_else(PoisonError::into_inner).push(buffer);
     }
 
-    /// The largest number that a rank gives.
+    /// Returns the largest of the numbers that the ranks give.
     pub(crate) fn largest(&self, mine: u64) -> Result<u64> {
         if self.size() == 1 {
             return Ok(mine);
@@ -175,7 +175,7 @@ impl<C: Communicator> Team<C> {
         Ok(numbers(&all).into_iter().max().unwrap_or(mine))
     }
 
-    /// The numbers of all ranks, in the order of the ranks. Every rank must give equally many.
+    /// Returns the numbers of all ranks, in the order of the ranks. Every rank must give the same number of them.
     pub(crate) fn numbers(&self, mine: &[u64]) -> Result<Vec<Vec<u64>>> {
         let width = 8 * mine.len();
         let mut all = vec![0u8; width * self.size()];
@@ -236,7 +236,7 @@ impl<C: Communicator> Team<C> {
     }
 
     /// Gives every rank the values of all ranks, in the order of the ranks. Returns `None`, on every rank, if a rank
-    /// has none, or cannot see that of another.
+    /// has no value or cannot see that of another rank.
     pub(crate) fn share<V: Send + Sync + 'static>(&self, mine: Option<Arc<V>>) -> Result<Option<Vec<Arc<V>>>> {
         let is_shown = mine.is_some_and(|mine| self.comm.show(mine));
         let seen = match self.is_everywhere(is_shown)? {
@@ -245,18 +245,19 @@ impl<C: Communicator> Team<C> {
         };
         let seen: Option<Vec<Arc<V>>> = seen;
         let everybody_has_seen = self.is_everywhere(seen.is_some())?;
-        // What is shown would otherwise live on.
+        // Otherwise the shown value would stay alive.
         self.comm.show(Arc::new(()));
         Ok(seen.filter(|_| everybody_has_seen))
     }
 
-    /// Whether something holds on every rank.
+    /// Returns true if `here` is true on every rank.
     pub(crate) fn is_everywhere(&self, here: bool) -> Result<bool> {
         Ok(self.numbers(&[u64::from(here)])?.iter().all(|there| there[0] == 1))
     }
 
-    /// Agrees on the outcome of a phase that may fail on some ranks: `mine` if it succeeded everywhere. If it failed
-    /// here, the error of this rank; else that of the first rank where it failed, as [`Error::Rank`].
+    /// Makes all ranks agree on the outcome of a phase that may fail on some of them. Returns `mine` if it succeeded
+    /// everywhere. If it failed here, returns the error of this rank; otherwise [`Error::Rank`] with that of the first
+    /// rank where it failed.
     pub(crate) fn together<R, E: From<Error> + fmt::Display>(
         &self,
         mine: std::result::Result<R, E>,
@@ -272,7 +273,7 @@ impl<C: Communicator> Team<C> {
         };
         let mut to = vec![Vec::new(); self.size()];
         to.iter_mut().for_each(|to| to.extend_from_slice(why.as_bytes()));
-        // A rank that has heard the reason may be gone already, which must not hide this rank's own error.
+        // A rank that has already heard the reason may be gone. That must not hide this rank's own error.
         let reasons = self.all_to_all(to);
         match mine {
             Err(error) => Err(error),
@@ -315,7 +316,7 @@ impl<C: Communicator> Turn<'_, C> {
         received.map_err(|error| team.fail(error))
     }
 
-    /// What follows the header, if that is the expected one.
+    /// The bytes after the header, if the header is the expected one.
     fn checked<'m>(&self, from: usize, len: Option<usize>, message: &'m [u8]) -> Result<&'m [u8]> {
         let refused = |why: String| Err(Error::Rank { rank: from, why });
         let Some((head, body)) = message.split_first_chunk::<HEADER>() else {
@@ -352,13 +353,13 @@ impl<C: Communicator> Turn<'_, C> {
         })
     }
 
-    /// Waits until all of `ranks` have announced theirs.
+    /// Waits until all of `ranks` have announced their messages.
     pub(crate) fn wait(&self, mut ranks: impl Iterator<Item = (usize, usize)>) -> Result<()> {
         ranks.try_for_each(|(rank, _)| self.receive(rank, Some(0), |_| {}))
     }
 
-    /// Brings the part of every rank to all ranks. `part(rank)` is where it stands in `all`; that of this rank is in
-    /// place.
+    /// Brings the part of every rank to all ranks. `part(rank)` is the range of a rank's part in `all`. The part of
+    /// this rank must already be there.
     pub(crate) fn all_gather(&self, all: &mut [u8], part: impl Fn(usize) -> std::ops::Range<usize>) -> Result<()> {
         let (me, size) = (self.team.rank(), self.team.size());
         // This rank has the parts of the `have` ranks from itself on, cyclically.

@@ -45,7 +45,7 @@ pub enum Failure<E> {
     Panic {
         /// The rank, from 0.
         rank: usize,
-        /// What it said.
+        /// The message of the panic.
         message: String,
     },
 }
@@ -53,7 +53,7 @@ pub enum Failure<E> {
 struct Shared {
     inboxes: Vec<Inbox>,
     states: Mutex<States>,
-    /// Above 0 once a rank has left or failed: what receivers look at without a lock.
+    /// Above 0 once a rank has left or failed. Receivers read it without a lock.
     gone: AtomicUsize,
     limit: Duration,
     /// What each rank shows.
@@ -79,7 +79,7 @@ enum State {
 struct Inbox {
     queues: Mutex<Queues>,
     arrived: Condvar,
-    /// Messages waiting, per sender: what a receiver looks at without a lock.
+    /// The number of waiting messages per sender. A receiver reads it without a lock.
     waiting: Vec<AtomicUsize>,
 }
 
@@ -229,7 +229,7 @@ impl Shared {
     /// Wakes all receivers.
     fn call(&self) {
         for inbox in &self.inboxes {
-            // With the lock, so that nobody is between looking and sleeping.
+            // Take the lock, so that no receiver is between its last check and its sleep.
             let _queues = lock(&inbox.queues);
             inbox.arrived.notify_all();
         }

@@ -35,7 +35,7 @@ fn node<T: Real>(values: impl IntoIterator<Item = T>) -> T {
 /// A step of a rank's climb, from the nodes that it owns on one level to those of the next.
 #[derive(Clone, Debug, PartialEq)]
 struct Climb {
-    /// Own nodes of this level without a parent of its own, on the left and on the right.
+    /// The number of own nodes of this level whose parent is shared with another rank, on the left and on the right.
     left: usize,
     right: usize,
     /// Where they go among the values that the rank contributes.
@@ -54,18 +54,20 @@ pub(crate) struct Tree {
     /// Blocks of this rank.
     blocks: usize,
     climbs: Vec<Climb>,
-    /// Where the values go that are left at the end of the climb.
+    /// Where the values that remain at the end of the climb go.
     rest: usize,
     /// Where the values of each rank begin among all values, and how many there are.
     begins: Vec<usize>,
-    /// In order: children of a node are gathered values or earlier nodes, which stand behind the gathered ones.
+    /// The shared nodes in the order in which they are summed. Children of a node are gathered values or earlier nodes;
+    /// the values of the nodes stand behind the gathered ones.
     shared: Vec<Shared>,
 }
 
 /// A node of the tree: its level above the leaves, and its place there.
 type Node = (usize, u64);
 
-/// What a rank that owns the leaves `first..end` contributes, in the order of the tree, and how it gets there.
+/// The nodes that a rank with the leaves `first..end` contributes, in the order of the tree; the steps of its climb;
+/// and where the values that remain at the end go.
 fn contribution(mut first: u64, mut end: u64, leaves: u64) -> (Vec<Node>, Vec<Climb>, usize) {
     let (mut level, mut count) = (0, leaves);
     let (mut left, mut right, mut climbs) = (Vec::new(), Vec::new(), Vec::new());

@@ -4,8 +4,8 @@
 //! They return a [`crate::Permutation`] for [`crate::Permutation::permute_symmetric`]. Values are not used.
 //! `breadth_first` uses the pattern of A; the others use that of A + A^T, so the matrix may be nonsymmetric.
 //!
-//! Cost: `breadth_first` reads the pattern once; `bisection` is METIS's, some 0.2 us per entry; `rcm` takes O(nnz log of the degree) for each of the few searches per
-//! connected part; `amd` as published.
+//! Cost: `breadth_first` reads the pattern once; `rcm` takes O(nnz log of the degree) for each of the few searches per
+//! connected part; `bisection` and `amd` as published.
 //! Reference: George, Liu, Computer Solution of Large Sparse Positive Definite Systems, 1981 (reverse Cuthill-McKee,
 //! pseudo-peripheral vertices); Karypis, Kumar, A fast and high quality multilevel scheme for partitioning irregular
 //! graphs, 1998; Amestoy, Davis, Duff, An approximate minimum degree ordering algorithm, 1996.
@@ -21,7 +21,7 @@ fn square<T: Real>(op: &'static str, matrix: &Csr<T>) -> Result<usize> {
 }
 
 /// Breadth-first: numbers rows in the order in which a search from the first row reaches them, so that the entries of a
-/// row come near each other. Rows that it does not reach follow in the same way, from the first of them.
+/// row are close together. If rows remain that it does not reach, the search starts again from the first of them.
 ///
 /// This is Cuthill-McKee without its sort by degree and its search for a row to begin with, which together take
 /// several times as long.
@@ -40,7 +40,7 @@ pub fn breadth_first<T: Real>(matrix: &Csr<T>) -> Result<Permutation> {
 /// # Panics
 /// If a column is not below `n`.
 pub fn breadth_first_by<'a>(n: usize, row: impl Fn(usize) -> &'a [Ordinal]) -> Result<Permutation> {
-    /// A row is touched this many rows before its turn, because it is rarely in a cache. This halves the time.
+    /// A row is prefetched this many rows before its turn, because it is rarely in a cache. This halves the time.
     const AHEAD: usize = 16;
     let mut order: Vec<Ordinal> = Vec::new();
     order.try_reserve_exact(n).map_err(|_| Error::OutOfMemory { what: "an ordering", bytes: 4 * n as u64 })?;

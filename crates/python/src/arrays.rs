@@ -11,11 +11,12 @@ pub(crate) trait Number: Element + numpy::Element {}
 impl Number for f32 {}
 impl Number for f64 {}
 
-/// The elements of a one-dimensional contiguous array of this type, which the Python files make from whatever the
-/// caller gives.
+/// Borrows the elements of a one-dimensional contiguous array of this type. The Python files make such an array from
+/// what the caller gives.
 ///
-/// The slice borrows from the reference to the array, which keeps the memory. While the interpreter's lock is released,
-/// Python may write to it; other numbers are then read, but still numbers. NumPy reads its operands in the same way.
+/// The slice borrows from the reference to the array, which keeps the memory alive. While the interpreter's lock is
+/// released, Python may write to the array. Then other numbers are read, but they are still numbers. NumPy reads its
+/// operands in the same way.
 ///
 /// # Errors
 /// `TypeError` for anything else.
@@ -43,12 +44,12 @@ unsafe impl<T: Sync> Sync for Kept<T> {}
 
 impl<T> AsRef<[T]> for Kept<T> {
     fn as_ref(&self) -> &[T] {
-        // SAFETY: the array keeps the memory, and NumPy resizes no array that others refer to.
+        // SAFETY: the array keeps the memory alive, and NumPy does not resize an array to which others refer.
         unsafe { &*self.values }
     }
 }
 
-/// The first `len` elements of an array, in place for as long as they are needed.
+/// Keeps the first `len` elements of an array without a copy, for as long as they are needed.
 ///
 /// # Errors
 /// As [`slice`].

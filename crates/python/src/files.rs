@@ -28,7 +28,7 @@ pub(crate) enum Source<'py> {
     Path(PathBuf),
 }
 
-/// A matrix for SciPy, without a copy where nobody else has it.
+/// A matrix for SciPy. Arrays that nobody else holds are not copied.
 fn parts<T: Number>(py: Python<'_>, csr: Csr<T>) -> PyResult<Parts<'_>> {
     let (nrows, ncols, row_ptr, col_idx, values) = csr.into_parts();
     Ok(((nrows, ncols), triple(py, row_ptr, col_idx, values)?))
@@ -46,7 +46,7 @@ fn read<'py, T: Number>(py: Python<'py>, source: &Source<'py>, name: &str) -> Py
     Ok((parts(py, csr)?, notes.iter().map(ToString::to_string).collect()))
 }
 
-/// A coordinate file as CSR, and what is unusual about it.
+/// Reads a coordinate file as CSR. Also returns notes on what is unusual about it.
 #[pyfunction]
 pub(crate) fn read_matrix<'py>(
     py: Python<'py>,
@@ -74,7 +74,7 @@ fn read_all<'py, T: Number>(
     Ok(((nrows, ncols), arrays::given(py, values)))
 }
 
-/// A file with every element stored: its shape, and the elements column after column.
+/// Reads an array file: its shape, and the elements column after column.
 #[pyfunction]
 pub(crate) fn read_dense<'py>(
     py: Python<'py>,
@@ -86,7 +86,7 @@ pub(crate) fn read_dense<'py>(
     if single { read_all::<f32>(py, &source, name) } else { read_all::<f64>(py, &source, name) }
 }
 
-/// One of a few words.
+/// The value of a word, which must be one of `words`.
 fn word<W: Copy>(name: &str, given: &str, words: &[(&str, W)]) -> PyResult<W> {
     words.iter().find(|(word, _)| *word == given).map(|(_, found)| *found).ok_or_else(|| {
         let words: Vec<&str> = words.iter().map(|(word, _)| *word).collect();
@@ -143,14 +143,14 @@ fn generated<'py, T: Number + Real>(py: Python<'py>, spec: &str) -> PyResult<Par
     parts(py, csr)
 }
 
-/// The matrix of a generator.
+/// Makes the matrix of a generator.
 #[pyfunction]
 pub(crate) fn generate<'py>(py: Python<'py>, spec: &str, single: bool) -> PyResult<Parts<'py>> {
     fork::check()?;
     if single { generated::<f32>(py, spec) } else { generated::<f64>(py, spec) }
 }
 
-/// Each generator: its name, how a specification is written, what it makes.
+/// For each generator: its name, how a specification is written, and what it makes.
 #[pyfunction]
 pub(crate) fn generators() -> Vec<(&'static str, &'static str, &'static str)> {
     generators_of::list().iter().map(|generator| (generator.name, generator.syntax, generator.about)).collect()

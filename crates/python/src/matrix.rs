@@ -1,9 +1,9 @@
 //! CSR over the arrays of a SciPy matrix.
 //!
-//! Values are read in place. Row pointers and columns are copied, narrowed to 32 bits and checked: kernels index by
-//! them without a check, so no later write of Python's may reach them. That costs 4 bytes per entry and a pass that the
-//! check makes anyway. Rows that are not sorted, or that list a column twice, mean what they mean in SciPy: repeated
-//! entries are summed.
+//! Values are read in place. Row pointers and columns are copied, narrowed to 32 bits and checked. Kernels use them as
+//! indices without a check, so Python must not be able to write to them later. The copy costs 4 bytes per entry and no
+//! extra pass, because the check makes one anyway. Rows may be unsorted or list a column twice, with the same meaning
+//! as in SciPy: repeated entries are summed.
 
 use std::sync::Arc;
 
@@ -18,7 +18,7 @@ use crate::arrays::{self, Number};
 use crate::error::of_format;
 use crate::fork;
 
-/// Entries that one task converts; fewer are converted at once, without waking the pool.
+/// Entries that one task converts. Fewer are converted on the calling thread, without waking the pool.
 const CHUNK: usize = 1 << 15;
 
 /// A matrix on the host in either type.
@@ -41,7 +41,7 @@ macro_rules! on {
 }
 pub(crate) use on;
 
-/// The rows as they were given, if the matrix has them in another order.
+/// The rows as they were given, kept if the matrix has them in another order.
 struct Unsorted {
     row_ptr: Vec<u32>,
     col_idx: Vec<u32>,
@@ -54,7 +54,7 @@ pub(crate) struct Matrix {
     unsorted: Option<Unsorted>,
 }
 
-/// Rows and columns of an index type of NumPy's.
+/// An index type of NumPy.
 trait Index: numpy::Element + Copy + Send + Sync + 'static {
     fn wide(self) -> i64;
 }
@@ -69,7 +69,7 @@ impl Index for i64 {
     }
 }
 
-/// Indices below `bound` in 32 bits.
+/// Narrows indices to 32 bits, after a check that they are below `bound`.
 fn narrowed<I: Index>(given: &[I], name: &str, bound: usize) -> PyResult<Vec<u32>> {
     let is_outside = |&i: &I| i.wide() < 0 || i.wide() >= bound as i64;
     let (outside, narrow) = if given.len() <= CHUNK {
@@ -87,7 +87,7 @@ fn narrowed<I: Index>(given: &[I], name: &str, bound: usize) -> PyResult<Vec<u32
     }
 }
 
-/// Whether columns ascend strictly in every row. Row pointers have been checked to ascend within the columns.
+/// Returns true if columns ascend strictly in every row. Row pointers must have been checked.
 fn ascends(row_ptr: &[u32], col_idx: &[u32]) -> bool {
     let row = |row: &[u32]| col_idx[row[0] as usize..row[1] as usize].is_sorted_by(|one, next| one < next);
     if col_idx.len() <= CHUNK {
@@ -219,7 +219,7 @@ impl Matrix {
         }
     }
 
-    /// Whether the values are still in the given array's order and memory.
+    /// Whether the values are still in the memory and order of the array that was given.
     #[getter]
     fn is_shared(&self) -> bool {
         self.unsorted.is_none()
@@ -251,12 +251,12 @@ fn same_pattern<T: Number, U: Number>(one: &Csr<T>, next: &Csr<U>) -> bool {
 }
 
 impl Matrix {
-    /// Whether another matrix has its entries at the same places.
+    /// Returns true if another matrix has the same pattern.
     pub(crate) fn has_pattern_of(&self, py: Python<'_>, other: &Self) -> bool {
         on!(&self.host, |one| on!(&other.host, |next| py.detach(|| same_pattern(one, next))))
     }
 
-    /// New values in the order of the array that was given, as the matrix orders them.
+    /// Brings new values from the order of the given array into that of the matrix.
     ///
     /// # Errors
     /// `ValueError` for another number of values.

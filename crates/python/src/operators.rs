@@ -1,8 +1,8 @@
 //! The Krylov methods with operators and preconditioners that are Python functions. They run on the CPU, because such a
 //! function takes NumPy's arrays.
 //!
-//! If a function raises, its result is filled with NaN. That stops the method at the next look, with the x of the step
-//! before.
+//! If a function raises, its result is filled with NaN. That stops the method at the next look, with the x of the
+//! previous step.
 
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
@@ -29,7 +29,7 @@ pub(crate) struct Goal {
 
 impl Goal {
     pub(crate) fn options(&self, kind: Kind) -> Options {
-        // Look at every iteration: a Python function takes longer than that.
+        // Look at every iteration: a Python function takes longer than a look.
         let check_every = if kind.is_each() { 1 } else { Options::default().check_every };
         let max_iters = Some(self.max_iterations);
         Options { rtol: Some(self.rtol), atol: self.atol, max_iters, check_every, ..Options::default() }
@@ -69,7 +69,7 @@ fn called<T: Number>(function: &Py<PyAny>, watch: &Watch, x: &[T], y: &mut [T]) 
     }
 }
 
-/// What a solve is made of.
+/// The inputs of a solve.
 struct System<'a, T> {
     method: Method,
     a: Option<&'a std::sync::Arc<Csr<T>>>,
@@ -81,7 +81,7 @@ struct System<'a, T> {
     cycle: GmresOptions,
 }
 
-/// Solves on the CPU; x and the outcome.
+/// Solves on the CPU. Returns x and the outcome.
 fn solved<T: Number>(system: &System<'_, T>, watch: &Watch) -> Result<(Vec<T>, Outcome)>
 where
     Cpu: spandrel::backend::EveryMethod<T> + spandrel::backend::Spmv<Csr<T>>,

@@ -43,7 +43,7 @@ pub(crate) fn times<'py>(py: Python<'py>, times: Times) -> PyResult<Bound<'py, P
     Ok(fields)
 }
 
-/// What was tried and given up.
+/// The attempts that were given up.
 ///
 /// # Errors
 /// Those of Python's memory.

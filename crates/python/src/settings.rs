@@ -7,7 +7,7 @@ use spandrel::solver::{Settings, or_auto};
 
 use crate::error::of_name;
 
-/// The settings of a dictionary. A setting that is missing or `None` is left to the library.
+/// Reads settings from a dictionary. A setting that is missing or `None` is left to the library.
 ///
 /// # Errors
 /// `ValueError` for an unknown name; `TypeError` for an unknown setting.

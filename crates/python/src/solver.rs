@@ -82,11 +82,11 @@ pub(crate) struct Solver {
     kind: Kind,
     may_stop: bool,
     is_single: bool,
-    /// The matrix as it was given, if new values may come.
+    /// The given matrix, kept if new values may come.
     given: Option<Py<Matrix>>,
 }
 
-/// The error of a call in another type than the solver's. The Python files convert before they call.
+/// The error for a call in another type than the solver's. The Python files convert before they call.
 fn other_type() -> PyErr {
     PyValueError::new_err("the vector has another type than the matrix")
 }
@@ -98,7 +98,8 @@ fn built<T: Typed>(settings: Settings, watch: &Watch, csr: Arc<Csr<T>>) -> Resul
 }
 
 impl Solver {
-    /// Runs one solve in one turn, with the callback. Raises what Python raised during it, with what was `reached`.
+    /// Runs one solve in one turn, with the callback. If Python raised an exception during the solve, raises it, with
+    /// the result that was `reached`.
     fn watched<'py, T: Typed, S: Send>(
         &self,
         py: Python<'py>,
@@ -252,8 +253,8 @@ fn of_solutions<'py, T: Number>(
 
 #[pymethods]
 impl Solver {
-    /// `kind` says what callbacks are given. With `may_stop`, a callback that raises `StopIteration` ends a solve
-    /// without an error.
+    /// Makes a solver. `kind` says what callbacks get. With `may_stop`, a callback that raises `StopIteration` ends a
+    /// solve without an error.
     #[new]
     fn new(matrix: &Bound<'_, Matrix>, settings: &Bound<'_, PyDict>, kind: &str, may_stop: bool) -> PyResult<Self> {
         fork::check()?;
@@ -273,8 +274,8 @@ impl Solver {
         Ok(Self { turn, watch, kind, may_stop, is_single, given: updatable.then(|| matrix.clone().unbind()) })
     }
 
-    /// x, and `(status, iterations, text, scalar)`: the last two, the outcome in a sentence and the scalar that broke
-    /// the method down, only if the solve did not converge.
+    /// Solves and returns x and `(status, iterations, text, scalar)`. `text` is the outcome in a sentence, and `scalar`
+    /// is the one that caused a breakdown; both are set only if the solve did not converge.
     #[pyo3(signature = (b, x0=None, callback=None))]
     fn solve<'py>(
         &self,
@@ -286,7 +287,7 @@ impl Solver {
         by_type!(self.one(py, b, x0, callback, false))
     }
 
-    /// x, and everything that is known about the solve.
+    /// Solves and returns x and everything that is known about the solve.
     #[pyo3(signature = (b, x0=None, callback=None))]
     fn solution<'py>(
         &self,
@@ -298,7 +299,7 @@ impl Solver {
         by_type!(self.one(py, b, x0, callback, true))
     }
 
-    /// The columns of X one after the other, and an outcome for each.
+    /// Solves and returns the columns of X one after the other, and one outcome per column.
     #[pyo3(signature = (b, callback=None))]
     fn solve_many<'py>(
         &self,
@@ -309,7 +310,7 @@ impl Solver {
         by_type!(self.many(py, b, callback))
     }
 
-    /// Solves into x, from the values that it holds. b and x lie on the solver's GPU.
+    /// Solves from the values that x holds, and writes the result to x. b and x lie on the solver's GPU.
     #[pyo3(signature = (b, x, callback=None))]
     fn solve_on_device<'py>(
         &self,
@@ -321,22 +322,22 @@ impl Solver {
         by_type!(self.there(py, (b.get(), x.get()), callback))
     }
 
-    /// M^-1 r.
+    /// Returns M^-1 r.
     fn precondition<'py>(&self, py: Python<'py>, r: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyAny>> {
         by_type!(self.apply(py, r))
     }
 
-    /// New values of the matrix, in the order of the array that it was made from.
+    /// Takes new values of the matrix, in the order of the array that it was made from.
     fn update(&self, py: Python<'_>, values: &Bound<'_, PyAny>) -> PyResult<()> {
         by_type!(self.renew(py, values))
     }
 
-    /// The values of another matrix with the same pattern.
+    /// Takes the values of another matrix with the same pattern.
     fn update_from(&self, py: Python<'_>, matrix: &Bound<'_, Matrix>) -> PyResult<()> {
         by_type!(self.renew_from(py, matrix.get()))
     }
 
-    /// What runs, and why.
+    /// Returns the plan: what runs, and why.
     fn plan<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let plan: Plan = self.turn.run(py, |either| with!(either, |solver| solver.plan().clone()))?;
         report::plan(py, &plan)

@@ -10,10 +10,10 @@ use std::time::Duration;
 use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 
-/// How long a caller waits before it looks for Ctrl-C.
+/// How long a caller waits before it checks for Ctrl-C.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// Something that one thread uses at a time.
+/// A value that only one thread uses at a time.
 pub(crate) struct Turn<T> {
     /// Whose turn it is.
     holder: Mutex<Option<ThreadId>>,
@@ -46,8 +46,8 @@ impl<T: Send> Turn<T> {
     /// Runs `work` once it is this thread's turn, with the interpreter's lock released.
     ///
     /// # Errors
-    /// `RuntimeError` from within the work of the same thread, and after work that panicked; what a signal's handler
-    /// raises meanwhile.
+    /// `RuntimeError` if the call comes from within the work of the same thread, or after work that panicked; any
+    /// exception that a signal's handler raises in the meantime.
     pub(crate) fn run<R: Send>(&self, py: Python<'_>, work: impl FnOnce(&mut T) -> R + Send) -> PyResult<R> {
         let me = thread::current().id();
         loop {

@@ -1,8 +1,8 @@
-//! What a running solve tells Python: callbacks, and whether Ctrl-C was pressed.
+//! How a running solve calls Python's callbacks and notices Ctrl-C.
 //!
-//! The library calls from the thread that solves, with the interpreter's lock released. It looks at signals at most
-//! every 50 ms, because it may have to wait for the lock. Python raises signals only on its main thread; elsewhere the
-//! look finds nothing.
+//! The library calls this from the thread that solves, with the interpreter's lock released. Signals are checked at
+//! most every 50 ms, because the check may have to wait for the lock. Python raises signals only on its main thread; on
+//! other threads the check finds nothing.
 
 use std::ops::ControlFlow;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,10 +17,10 @@ use spandrel::{Outcome, Result};
 use crate::arrays::{self, Number};
 use crate::error::{SolveInterrupted, raised};
 
-/// The least time between two looks at signals.
+/// The shortest time between two checks for signals.
 const PATIENCE: Duration = Duration::from_millis(50);
 
-/// What a callback is given, and when.
+/// What a callback gets, and when.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     /// The relative residual, at each look.
@@ -44,7 +44,7 @@ impl Kind {
         }
     }
 
-    /// Whether the callback is to be called after each iteration.
+    /// Returns true if the callback must be called after each iteration.
     pub(crate) fn is_each(self) -> bool {
         matches!(self, Self::EachResidual | Self::X)
     }
@@ -54,7 +54,7 @@ impl Kind {
 struct Callback {
     kind: Kind,
     function: Py<PyAny>,
-    /// Iterations and restarts that it has been told of.
+    /// The numbers of iterations and restarts at its last call.
     told: (usize, usize),
     /// Whether `StopIteration` ends the solve without an error.
     may_stop: bool,
@@ -68,7 +68,7 @@ struct State {
     stopped: bool,
 }
 
-/// Shared between a solver, which reports, and the call that is running.
+/// State that a solver, which reports, shares with the call that is running.
 #[derive(Clone)]
 pub(crate) struct Watch(Arc<Mutex<State>>);
 
@@ -88,7 +88,7 @@ impl Watch {
         *self.state() = State { looked: Instant::now(), callback, raised: None, stopped: false };
     }
 
-    /// Told of everything that a solver does.
+    /// Receives all events of a solver.
     pub(crate) fn event<T: Number>(&self, event: Event<'_>) -> ControlFlow<()> {
         if let Event::Iteration(_, progress, iterate) = event {
             let x = || Ok(iterate.x()?.map(|x| x.into_iter().map(T::from_f64).collect::<Vec<T>>()));
@@ -98,7 +98,7 @@ impl Watch {
         }
     }
 
-    /// Told of a look at an iteration by a method itself.
+    /// Receives a look at an iteration directly from a method.
     pub(crate) fn observe<T: Number>(&self, progress: Progress, iterate: Iterate<'_, T>) -> ControlFlow<()> {
         self.look(progress, iterate.is_known(), &|| iterate.x())
     }
@@ -113,7 +113,7 @@ impl Watch {
         if let Some(Callback { told, .. }) = &mut self.state().callback
             && progress.iterations < told.0
         {
-            // Another right-hand side, or another method that has taken over.
+            // Another right-hand side has begun, or another method has taken over.
             *told = (0, 0);
         }
         let due = match &self.state().callback {
@@ -128,7 +128,7 @@ impl Watch {
         self.call(progress.iterations, progress.restarts, progress.residual, x)
     }
 
-    /// Raises what signals ask for.
+    /// Runs Python's signal handlers and keeps what they raise.
     fn signals(&self) -> ControlFlow<()> {
         let now = Instant::now();
         {
@@ -170,7 +170,7 @@ impl Watch {
         self.kept(called)
     }
 
-    /// Keeps what Python raised, which ends the solve.
+    /// Keeps an exception that Python raised. It ends the solve.
     fn kept(&self, called: PyResult<()>) -> ControlFlow<()> {
         let Err(error) = called else { return ControlFlow::Continue(()) };
         let mut state = self.state();
@@ -183,24 +183,24 @@ impl Watch {
         ControlFlow::Break(())
     }
 
-    /// Keeps what an operator of Python's raised.
+    /// Keeps an exception that a Python operator raised.
     pub(crate) fn keep(&self, error: PyErr) {
         self.state().raised.get_or_insert(error);
     }
 
-    /// Whether Python has raised something.
+    /// Returns true if Python has raised an exception.
     pub(crate) fn is_broken(&self) -> bool {
         self.state().raised.is_some()
     }
 
-    /// Whether the callback has not been told of the last iteration, at which the host does not look.
+    /// Returns true if the callback has not yet been called for the last iteration, at which the host does not look.
     pub(crate) fn wants_last(&self, outcome: &Outcome) -> bool {
         let state = self.state();
         let told = state.callback.as_ref().map_or(usize::MAX, |callback| callback.told.0);
         outcome.iterations > told && state.raised.is_none() && !state.stopped
     }
 
-    /// Tells the callback of the last iteration.
+    /// Calls the callback for the last iteration.
     pub(crate) fn tell_last<T: Number>(&self, outcome: &Outcome, x: &[T]) {
         if !self.wants_last(outcome) {
             return;
@@ -211,7 +211,7 @@ impl Watch {
         let _ = self.call(outcome.iterations, outcome.restarts + 1, residual, &|| Ok(Some(x.to_vec())));
     }
 
-    /// Ends a solve: the callback is let go, and what Python raised meanwhile is handed over.
+    /// Ends a solve: releases the callback, and returns the exception that Python raised in the meantime.
     pub(crate) fn end(&self) -> Option<PyErr> {
         let mut state = self.state();
         state.callback = None;
@@ -219,8 +219,8 @@ impl Watch {
     }
 }
 
-/// The exception of a solve that Python ended: `SolveInterrupted` with what was reached instead of `KeyboardInterrupt`,
-/// and any other as it is.
+/// The exception of a solve that Python ended: `SolveInterrupted` with the result so far instead of
+/// `KeyboardInterrupt`, and any other exception unchanged.
 pub(crate) fn broken_off(py: Python<'_>, error: PyErr, reached: Option<Bound<'_, PyAny>>) -> PyErr {
     if !error.is_instance_of::<PyKeyboardInterrupt>(py) || error.is_instance_of::<SolveInterrupted>(py) {
         return error;

@@ -8,8 +8,8 @@ use spandrel_formats::Offset;
 /// The kernel of a CSR product. [`crate::Cuda`] chooses one at load; [`crate::Cuda::load_csr_with`] forces one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CsrKernel {
-    /// One thread per row, straight from memory, in the stored order. For rows of an entry or two: with more,
-    /// neighbouring threads read far apart.
+    /// One thread per row, straight from memory, in the stored order. For rows of one or two entries. With more,
+    /// neighbouring threads read addresses that are far apart.
     Scalar,
     /// A warp copies 32 rows side by side to shared memory, then each lane sums one row, in the stored order. This is
     /// the fastest for rows of similar length up to some dozens of entries, because every byte moves once and lanes
@@ -21,8 +21,8 @@ pub enum CsrKernel {
     /// 1 to 256 lanes per row, as its length requires, in one launch. Rows are put into classes by length. Those with
     /// thousands of entries are cut into pieces, and the last piece to end adds them up. For rows of different lengths.
     Binned,
-    /// A warp per few hundred entries of whole rows, summed by segments, and a thread block per part of a long row. For
-    /// large matrices that have rows of thousands of entries among short ones, such as power-law matrices.
+    /// One warp per few hundred entries of whole rows, summed by segments, and one thread block per part of a long row.
+    /// For large matrices that have rows of thousands of entries among short ones, such as power-law matrices.
     Balanced,
 }
 
@@ -33,7 +33,7 @@ impl CsrKernel {
     }
 }
 
-// The choice depends on this: a lane that walks a row requests eight elements of x at a time and waits 350 to 700
+// These facts decide the choice. A lane that walks a row requests eight elements of x at a time and waits 350 to 700
 // cycles for the second-level cache or memory. A multiprocessor's share of the bandwidth is about 19 bytes per cycle.
 
 /// Up to this mean number of entries per row, one thread per row reads as fast as the staged kernel and needs no shared
@@ -45,37 +45,37 @@ const SCALAR_LONGEST: usize = 32;
 const STAGED_LONGEST: usize = 96;
 /// From this mean number of entries per row on, several lanes share a row: 32 rows would exceed a warp's shared memory.
 const VECTOR_MEAN: f64 = 64.0;
-/// The entries of each of these lanes: two steps of eight with the fewest lanes that are used there. With rows of 101
-/// entries 8 lanes take 622 us, 16 lanes 632 and 32 lanes 666 (record/h200-spmv-variants.txt).
+/// The entries per lane in this case: two steps of eight with the fewest lanes that are used. With rows of 101 entries
+/// 8 lanes take 622 us, 16 lanes 632 and 32 lanes 666 (record/h200-spmv-variants.txt).
 const ENTRIES_A_LANE: f64 = 16.0;
-/// The longest row may be this many times as long as the mean for that.
+/// Several lanes share a row only if the longest row is at most this many times as long as the mean.
 const VECTOR_LONGEST: f64 = 1.5;
 /// With fewer rows per multiprocessor, one lane per row leaves too little work in flight.
 const SMALL_ROWS: usize = 512;
 /// Entries per lane if several lanes share a row because there are few rows.
 pub(super) const ENTRIES_A_LANE_OF_SMALL: f64 = 4.0;
-/// The share of busy lanes, the mean over all steps of the warps, below which rows are too uneven for one lane each: a
-/// step costs the L1 cache about 150 bytes' worth of time and delivers 384 bytes if every lane has an entry.
+/// Below this mean share of busy lanes over all steps of the warps, rows are too uneven for one lane each. A step takes
+/// the L1 cache as long as about 150 bytes would, and delivers 384 bytes if every lane has an entry.
 const BUSY_LANES: f64 = 0.8;
-/// The bytes that the device moves while a lane adds one entry (30 ns). They limit the longest row to the time of
-/// everything else.
+/// The bytes that the device moves while a lane adds one entry (30 ns). By this measure the longest row must not take
+/// longer than the rest of the product.
 const BYTES_PER_STEP: u64 = 128 << 10;
 /// The largest number of entries that a thread block adds; longer rows come in pieces.
 pub(super) const ENTRIES_A_PIECE: usize = 2048;
 /// From this many entries per multiprocessor on, a step requests all its loads at once: 1.6 million on 132.
 const LARGE: usize = 12 << 10;
-/// A row that is never too long for a lane.
+/// A row of this length is never too long for a lane.
 const NEVER_LONG: usize = 64;
 /// The largest shared memory for a warp's staged entries. With 227 KiB, 14 warps per multiprocessor then have 200 KiB
 /// in flight.
 pub(super) const STAGING_BYTES: usize = 16 << 10;
-/// The required share of entries whose groups of 32 rows fit into a warp's memory at once; longer groups are copied in
-/// parts.
+/// The required share of entries in groups of 32 rows that fit into a warp's memory at once. Larger groups are copied
+/// in parts.
 const FITTING: f64 = 0.95;
 /// Up to this length of the longest row, the staged kernel for short rows is used (`AHEAD_OF_SHORT` of kernels/csr.cu).
 pub(super) const SHORT: usize = 8;
-/// Warps of a thread block of the staged product. If there is only one, its room is free for the next group as soon as
-/// it is done. This gained 3 to 15 % on stencils of 7 to 33 points over four warps.
+/// Warps of a thread block of the staged product. With only one warp, its room is free for the next group as soon as
+/// the warp is done. This gained 3 to 15 % on stencils of 7 to 33 points over four warps.
 pub(super) const STAGED_WARPS: usize = 1;
 /// The staged product prefetches row pointers this many warps per multiprocessor ahead, about as many as are in flight.
 /// This saves 4 to 7 % on stencils of 7 to 33 points at 256^3, whose row pointers come from memory
@@ -92,7 +92,7 @@ pub(super) const SPARE: usize = 4;
 /// The number of sizes by which groups are sorted, in steps of [`GROUP`] entries. Twin: `BINS` there.
 pub(super) const BINS: usize = 128;
 
-/// Whether there are so many entries that bytes in flight decide.
+/// Returns true if there are so many entries that the bytes in flight decide the speed.
 pub(super) fn large(nnz: usize, multiprocessors: usize) -> bool {
     nnz >= LARGE * multiprocessors
 }
@@ -104,7 +104,7 @@ pub(super) struct RowStats {
     pub(super) longest: usize,
     /// Steps of all warps with one lane per row: the longest row of each group.
     pub(super) steps: u64,
-    /// Whether rows have 8, 16, 24, ... entries: in shared memory they begin in the same banks.
+    /// The number of rows with 8, 16, 24, ... entries, which begin in the same banks of shared memory.
     pub(super) eights: usize,
     /// Entries of groups by the memory that the groups need; the last bin takes all larger ones.
     pub(super) bins: [u64; BINS],
@@ -115,7 +115,7 @@ impl RowStats {
         Self { longest: 0, steps: 0, eights: 0, bins: [0; BINS] }
     }
 
-    /// A kernel for rows of few entries that are of different lengths, if classes of rows cost more than they gain: one
+    /// Chooses a kernel for short rows of different lengths if classes of rows would cost more than they gain: one
     /// thread per row, or the staged kernel if rows are longer. `None` leaves the choice to [`RowStats::choose`].
     pub(super) fn without_classes(&self, nrows: usize, nnz: usize) -> Option<CsrKernel> {
         match self.longest {

@@ -31,7 +31,7 @@ unsafe impl Argument for Classes {}
 pub(super) enum ClassesKernel {
     /// No row is cut into parts.
     Whole,
-    /// Some rows are.
+    /// Some rows are cut into parts.
     Split,
     /// For large matrices, with or without parts: a step requests all its loads at once.
     Wide,
@@ -95,8 +95,8 @@ fn lanes_of(len: usize) -> u32 {
     (len.div_ceil(ENTRIES_A_LANE_OF_SMALL as usize).max(1) as u32).next_power_of_two().min(256)
 }
 
-/// Sorts rows by descending number of lanes, so that long ones begin first. Rows of a class keep their order, for the
-/// sake of x.
+/// Sorts rows by descending number of lanes, so that long ones begin first. Rows of a class keep their order, so that
+/// neighbouring rows read x from the cache.
 fn classify(row_ptr: &[Offset]) -> (Vec<u32>, Classes, Vec<Part>) {
     let lanes: Vec<u32> = row_ptr.par_windows(2).map(|row| lanes_of((row[1] - row[0]) as usize)).collect();
     let mut classes = Classes { lanes: [1; CLASSES], ..Classes::default() };

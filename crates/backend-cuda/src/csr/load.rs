@@ -62,7 +62,7 @@ impl Cuda {
         let kernel = forced.unwrap_or_else(choice);
         let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
         let shared = self.context().attribute(attribute).map_err(|error| failed("asking for shared memory", error))?;
-        // Some shared memory is left for what kernels declare themselves.
+        // Leave some shared memory for the static arrays of the kernels.
         let shared = (shared.max(48 << 10) as usize) - (1 << 10);
         let entry = size_of::<u32>() + T::BYTES;
         let limit = STAGING_BYTES.min(shared / STAGED_WARPS) / entry / GROUP * GROUP;

@@ -35,12 +35,13 @@ impl Cuda {
         self.with_kernel(shape, Arc::new(row_ptr), Arc::new(col_idx), values).map(converted)
     }
 
-    /// The same for further set-up: one thread per row forms products with vectors, however long the rows are.
+    /// As [`Cuda::made_csr`], for further set-up: one thread per row forms products with vectors, however long the rows
+    /// are.
     pub(crate) fn bare_csr<T: Real>(&self, arrays: MadeArrays<T>) -> Result<CudaCsr<T>> {
         let MadeArrays { shape, row_ptr, col_idx, values } = arrays;
         let (row_ptr, col_idx) = (Arc::new(row_ptr), Arc::new(col_idx));
         let arrays = Arrays { row_ptr, col_idx, values, reach: None, stats: RowStats::new() };
-        // Of the kernels that can be named, only those with classes or pieces read the rows. `Scalar` does not.
+        // Only kernels with classes or pieces read the row pointers on the host. `Scalar` does not.
         self.make_csr(shape, || Ok(Cow::Borrowed(&[])), arrays, Some(CsrKernel::Scalar))
     }
 
@@ -58,8 +59,8 @@ impl Cuda {
         self.make_csr(shape, rows, Arrays { row_ptr, col_idx, values, reach, stats }, None)
     }
 
-    /// A matrix of short rows, such as a prolongation, with a kernel that needs no classes of rows. The host would make
-    /// these, which takes longer than a set-up on the device. Blocks.
+    /// A matrix of short rows, such as a prolongation, with a kernel that needs no classes of rows. The host would have
+    /// to make the classes, which takes longer than a set-up on the device. Blocks.
     pub(crate) fn short_rows_csr<T: Real>(&self, arrays: MadeArrays<T>) -> Result<Converted<CudaCsr<T>>> {
         let MadeArrays { shape, row_ptr, col_idx, values } = arrays;
         let (stats, reach) = self.row_facts::<T>(shape, &row_ptr, &col_idx)?;
@@ -70,7 +71,7 @@ impl Cuda {
         self.make_csr(shape, rows, Arrays { row_ptr, col_idx, values, reach, stats }, kernel).map(converted)
     }
 
-    /// A matrix with these values on the pattern of another. Its kernel is chosen anew. Blocks.
+    /// A matrix with these values on the pattern of another. Its kernel is chosen again. Blocks.
     pub(crate) fn on_pattern<T: Real>(&self, of: &CudaCsr<T>, values: Buffer<T>) -> Result<CudaCsr<T>> {
         let [row_ptr, col_idx] = self.pattern_of(of)?;
         self.with_kernel((of.nrows, of.ncols, of.nnz), row_ptr, col_idx, values)
@@ -95,8 +96,8 @@ impl Cuda {
         Ok([self.shared(&m.row_ptr, "a matrix's row pointers")?, self.shared(&m.col_idx, "a matrix's columns")?])
     }
 
-    /// The same memory, freed in its queue's order; a copy if the queue is another one, or if the memory is lent only
-    /// to the other matrix.
+    /// Shares the memory, which is freed in the order of its queue. Makes a copy if the queue is another one, or if the
+    /// memory is only borrowed by the other matrix.
     fn shared(&self, from: &Arc<Buffer<u32>>, what: &'static str) -> Result<Arc<Buffer<u32>>> {
         Ok(match Arc::ptr_eq(from.stream(), self.stream()) && !from.is_borrowed() {
             true => Arc::clone(from),

@@ -21,7 +21,7 @@ kernels! {
     in CSR { ENTRY: "spmv_balanced_csr" }
 }
 
-/// Entries of a piece: two steps of a warp. Longer pieces leave the last warps working alone.
+/// Entries of a piece: two steps of a warp. With longer pieces, the last warps would run without the others.
 const PIECE: usize = 256;
 
 /// The pieces, the rows that are in no piece, and where rows begin.
@@ -48,7 +48,7 @@ fn marks(row_ptr: &[Offset]) -> Vec<u32> {
 /// The pieces, with their first row among those that have entries.
 fn ranked(row_ptr: &[Offset], cut: &Cut) -> Vec<[u32; 4]> {
     let rank = |begin: Offset| {
-        // Of the rows that begin here, the last one has the entry.
+        // If several rows begin here, only the last one is not empty and has the entry.
         let row = row_ptr.partition_point(|&ptr| ptr <= begin) - 1;
         row - cut.empty.partition_point(|&empty| (empty as usize) < row)
     };
@@ -94,7 +94,7 @@ mod tests {
     use super::*;
     use crate::pieces::tests::begins;
 
-    /// Marks and ranks alone put every entry into its row.
+    /// Marks and ranks are enough to find the row of every entry.
     #[test]
     fn entries_find_their_rows() {
         let uneven: Vec<u32> =

@@ -94,13 +94,13 @@ pub struct CudaCsr<T> {
     nrows: usize,
     ncols: usize,
     nnz: usize,
-    /// The pattern, which is never written again, may be that of a matrix in the other precision as well.
+    /// The pattern is never written again. A matrix in the other precision may share it.
     row_ptr: Arc<Buffer<u32>>,
     col_idx: Arc<Buffer<u32>>,
     values: Buffer<T>,
     kernel: CsrKernel,
-    /// The number of entries in a warp's room, and whether they change places there (if rows of their lengths meet on
-    /// the same banks).
+    /// The number of entries in a warp's room in shared memory, and whether they are swizzled there (if rows of these
+    /// lengths would begin in the same banks).
     capacity: usize,
     swizzled: bool,
     /// Whether no row is longer than [`SHORT`].
@@ -121,8 +121,8 @@ pub struct CudaCsr<T> {
     rewritten: bool,
 }
 
-/// A grid with dynamic shared memory. Near 48 KiB it requests a little more. With the few static bytes of a kernel, the
-/// total would need the larger limit, which launches request only above 48 KiB of dynamic memory.
+/// A grid with dynamic shared memory. Near 48 KiB it requests slightly more: with the few static bytes of a kernel, the
+/// total would need the larger limit, but launches request that only above 48 KiB of dynamic memory.
 pub(crate) fn with_shared(grid: Grid, bytes: usize) -> Grid {
     let bytes = if bytes > 47 << 10 { bytes.max((48 << 10) + 16) } else { bytes };
     Grid { shared: bytes as u32, ..grid }
@@ -228,7 +228,8 @@ impl<T: Real> CudaCsr<T> {
         self.reach.map(|(reach, _)| reach)
     }
 
-    /// The entries for conversions on the device: row pointers, columns and values, each complete, whatever the kernel.
+    /// Row pointers, columns and values, for conversions on the device. Each array is complete, whatever the kernel of
+    /// products.
     pub(crate) fn arrays(&self) -> (&Buffer<Offset>, &Buffer<u32>, &Buffer<T>) {
         (&self.row_ptr, &self.col_idx, &self.values)
     }
@@ -250,8 +251,8 @@ impl<T: Real> CudaCsr<T> {
                 let Some(bins) = &self.bins else { return Ok(()) };
                 let (grid, classes, places) = (Grid::of(bins.blocks(), 256), bins.classes, bins.places.pointer());
                 let (perm, [parts, pieces, tickets]) = (bins.perm.pointer(), bins.parts.pointers());
-                // SAFETY: the arrays of the matrix, the thread blocks of all classes; places and perm as the kernel
-                // goes by them; the caller vouches for the product.
+                // SAFETY: the arrays of the matrix, the thread blocks of all classes; `places` or `perm` as the kernel
+                // expects; the caller vouches for the product.
                 unsafe {
                     match bins.kernel {
                         ClassesKernel::Whole => {
@@ -291,7 +292,7 @@ impl<T: Real> CudaCsr<T> {
                 let ahead = (STAGED_AHEAD * cuda.multiprocessors()) as u32;
                 let (nnz, capacity) = (self.nnz as u32, self.capacity as u32);
                 let parameters = SpmvStaged { row_ptr, col_idx, values, nrows, nnz, capacity, ahead, product };
-                // SAFETY: the arrays of the matrix, a warp 32 rows, each with room for `capacity` entries; the caller
+                // SAFETY: the arrays of the matrix; one warp per 32 rows, with room for `capacity` entries; the caller
                 // vouches for the product.
                 unsafe { cuda.launch::<T, _>(entry, grid, &parameters) }
             }
@@ -311,8 +312,8 @@ impl<T: Real> CudaCsr<T> {
                     0 => Grid::rows(self.nrows),
                     lanes => Grid::of(self.nrows.div_ceil(256 / lanes), 256),
                 };
-                // SAFETY: the arrays of the matrix, 1024 rows per thread block or 256 threads of so many lanes per row;
-                // the caller vouches for the product.
+                // SAFETY: the arrays of the matrix; 1024 rows per thread block, or 256 threads with as many lanes per
+                // row as the kernel's name says; the caller vouches for the product.
                 unsafe { cuda.launch::<T, _>(entry, grid, &SpmvRows { row_ptr, col_idx, values, nrows, product }) }
             }
         }
@@ -396,8 +397,8 @@ pub(crate) fn not_recorded(cuda: &Cuda, what: &str) -> Result<()> {
     Ok(())
 }
 
-// SAFETY: what operations with it use is allocated here, and stays in place until it is dropped; the transpose is made
-// outside of recorded steps alone, and replaced behind `&mut`.
+// SAFETY: the memory that its operations use is allocated here, and stays in place until it is dropped. The transpose
+// is made only outside of recorded steps, and replaced only behind `&mut`.
 unsafe impl<T: Real> Load<Csr<T>> for Cuda {
     type Resident = CudaCsr<T>;
 
@@ -463,7 +464,7 @@ impl<T: Real> SpmvTransposed<Csr<T>> for Cuda {
 }
 
 impl<T: Real> Spmm<Csr<T>> for Cuda {
-    /// In the stored order, four columns at a time; otherwise one product per column.
+    /// Kernels with the stored order take four columns at a time; others form one product per column.
     fn spmm(
         &self,
         gate: Gate<'_, Self>,
@@ -493,8 +494,8 @@ impl<T: Real> Spmm<Csr<T>> for Cuda {
             k: k as u64,
             product,
         };
-        // SAFETY: the arrays of the matrix, a warp 32 rows, each with room for `capacity` entries; the lengths of x and
-        // y, of k columns, were compared.
+        // SAFETY: the arrays of the matrix; one warp per 32 rows, with room for `capacity` entries; the lengths of x
+        // and y, of k columns, were compared.
         unsafe { self.launch::<T, _>(SpmmCsr::ENTRY, grid, &parameters) }
     }
 }

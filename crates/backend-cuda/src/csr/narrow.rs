@@ -25,8 +25,8 @@ impl Narrow for Cuda {
         let mut scale = Backend::<f64>::scalar(self, 1.0)?;
         Cast::<f64, f32>::binade(self, None, &wide, &mut scale)?;
         let power = Backend::<f64>::download_scalar(self, &scale)?;
-        // An entry that is not finite leads to this too. The others are below 4 in magnitude and have a finite sum of
-        // squares.
+        // An infinite or NaN entry gives this value too. If all are finite, they are below 4 in magnitude and have a
+        // finite sum of squares.
         if power == 1.0 {
             Backend::<f64>::dot(self, None, &wide, &wide, &mut scale)?;
             if !Backend::<f64>::download_scalar(self, &scale)?.is_finite() {

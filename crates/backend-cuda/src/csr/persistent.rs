@@ -27,8 +27,8 @@ kernels! {
 /// Every thread block of a persistent solve, except the last, has a multiple of this many rows.
 const PERSISTENT_ROWS: usize = 128;
 
-/// The distance of entries from the main diagonal, and the largest number of entries in any group of rows, per row and
-/// rounded up.
+/// The distance of entries from the main diagonal, and the largest mean number of entries per row over all groups of
+/// rows, rounded up.
 pub(super) fn reach<T: Real>(m: &Csr<T>) -> (Reach, usize) {
     let (row_ptr, col_idx) = (m.row_ptr(), m.col_idx());
     let of_rows = |group: usize| {
@@ -49,8 +49,8 @@ pub(super) fn reach<T: Real>(m: &Csr<T>) -> (Reach, usize) {
 }
 
 impl<T: Real> CudaCsr<T> {
-    /// The matrix in the form of a persistent kernel, and the lanes per row. `None` if it is too large or its kernel
-    /// has another order.
+    /// The matrix as a persistent kernel sees it, and the lanes per row. `None` if it is too large or its kernel has
+    /// another order.
     fn persistent(&self) -> Option<(Resident, u32)> {
         let lanes = match self.kernel {
             CsrKernel::Scalar | CsrKernel::Staged => 1,
@@ -62,7 +62,7 @@ impl<T: Real> CudaCsr<T> {
             n: self.nrows,
             below: reach.below,
             above: reach.above,
-            // The ends of at most 1024 rows.
+            // The row pointers of at most 1024 rows.
             fixed: ((BLOCK + 1) * size_of::<Offset>()).next_multiple_of(16),
             units,
             unit: T::BYTES + size_of::<u32>(),

@@ -1,6 +1,6 @@
 //! A CSR matrix that is on the GPU already: taken over or borrowed without a copy, and checked there.
 //!
-//! Layout: as loaded; kernels/include/checked.cuh has the places of the check's counts.
+//! Layout: that of a loaded matrix; kernels/include/checked.cuh defines where the check writes its counts.
 //! Invariants: those of [`Csr`], which are checked before a kernel relies on them.
 //!
 //! Cost: row pointers twice and columns once at the speed of device memory, and some waits. Row pointers go to the host
@@ -51,8 +51,8 @@ pub struct RawCsr {
 /// The alignment of columns and values in bytes: kernels read this many at a time.
 const ALIGNED: u64 = 16;
 
-/// The number of rows that a warp checks at a time, and the threads of a thread block (`CHECK_ROWS`, `CHECK_THREADS` of
-/// kernels/include/checked.cuh).
+/// The number of rows that a warp checks at a time, and the number of threads per thread block (`CHECK_ROWS`,
+/// `CHECK_THREADS` of kernels/include/checked.cuh).
 const ROWS: usize = 128;
 const THREADS: usize = 256;
 /// The largest number of thread blocks per multiprocessor: two for each that it holds.
@@ -99,7 +99,7 @@ fn wrong_column(cols: &[Ordinal], begin: usize, bound: usize) -> Option<Wrong> {
     })
 }
 
-/// The arrays of a matrix, with compared lengths.
+/// The arrays of a matrix, whose lengths were compared.
 struct Given<T> {
     shape: (usize, usize, usize),
     row_ptr: Buffer<Offset>,
@@ -139,10 +139,10 @@ impl Cuda {
 
     /// Wraps device memory that someone else owns as a CSR matrix, without a copy.
     ///
-    /// It is like [`Cuda::wrap_csr`], except that dropping the matrix leaves the memory as it is. New values of the
-    /// matrix are written there. The owner may write other values between operations, in the order of this backend's
-    /// queue, for example through a [`Vector`](crate::Vector) over the same memory ([`Cuda::wrap_raw`]). It then calls
-    /// [`CudaCsr::update_values_from`] with that vector, which copies nothing.
+    /// It is like [`Cuda::wrap_csr`], except that dropping the matrix does not free the memory. New values of the
+    /// matrix are written to that memory. The owner may write other values between operations, in the order of this
+    /// backend's queue, for example through a [`Vector`](crate::Vector) over the same memory ([`Cuda::wrap_raw`]). It
+    /// then calls [`CudaCsr::update_values_from`] with that vector, which copies nothing.
     ///
     /// # Errors
     /// As [`Cuda::wrap_csr`], without those of slices.
@@ -155,8 +155,8 @@ impl Cuda {
     pub unsafe fn wrap_raw_csr<T: Real>(&self, raw: RawCsr) -> Result<Mat<Self, Csr<T>>> {
         let RawCsr { nrows, ncols, nnz, row_ptr, col_idx, values } = raw;
         let stream = self.stream();
-        // SAFETY: the caller's promise; what is not one for as long as the buffers live is copied for others
-        // (`Buffer::is_borrowed`).
+        // SAFETY: the caller's promise, which holds only as long as the matrix lives. Anyone who needs the pattern for
+        // longer copies it (`Buffer::is_borrowed`).
         let (row_ptr, col_idx, values) = unsafe {
             let row_ptr = Buffer::borrow(stream, row_ptr, nrows.saturating_add(1));
             (row_ptr, Buffer::borrow(stream, col_idx, nnz), Buffer::borrow(stream, values, nnz))
@@ -237,11 +237,11 @@ impl Cuda {
         }
         let blocks = nrows.div_ceil(ROWS * THREADS / 32).min(BLOCKS * self.multiprocessors());
         let parameters = CheckRowsCsr { row_ptr: row_ptr.pointer(), nrows: nrows as u32, words: words.pointer() };
-        // SAFETY: check_rows_csr(row_ptr, nrows, words), a warp 128 rows at a time.
+        // SAFETY: check_rows_csr(row_ptr, nrows, words), one warp per 128 rows at a time.
         unsafe { self.launch::<T, _>(CheckRowsCsr::ENTRY, Grid::of(blocks, THREADS as u32), &parameters) }
     }
 
-    /// Runs only after the row pointers have proved right.
+    /// Checks the columns. Runs only after the row pointers have been checked.
     fn check_columns<T: Real>(
         &self,
         (nrows, ncols): (usize, usize),
@@ -251,11 +251,11 @@ impl Cuda {
     ) -> Result<()> {
         let (row_ptr, col_idx, words) = (row_ptr.pointer(), col_idx.pointer(), words.pointer());
         let parameters = CheckColumnsCsr { row_ptr, col_idx, nrows: nrows as u32, ncols: ncols as u32, words };
-        // SAFETY: check_columns_csr(row_ptr, col_idx, nrows, ncols, words), after row pointers that are right.
+        // SAFETY: check_columns_csr(row_ptr, col_idx, nrows, ncols, words). The row pointers have been checked.
         unsafe { self.launch::<T, _>(CheckColumnsCsr::ENTRY, self.walk_grid(nrows), &parameters) }
     }
 
-    /// What products need to know about the rows, from both checks.
+    /// The facts about the rows that products need, from both checks.
     fn facts(&self, (nrows, ncols): (usize, usize), found: &[u64]) -> (RowStats, Option<(Reach, usize)>) {
         let mut stats = RowStats::of(&[0]);
         (stats.longest, stats.steps, stats.eights) = (found[LONGEST] as usize, found[STEPS], found[EIGHTS] as usize);
@@ -267,8 +267,8 @@ impl Cuda {
         (stats, reach)
     }
 
-    /// The same for a matrix that is known to be right. Columns are read only if a persistent solve may take it.
-    /// Blocks.
+    /// As [`Cuda::check_csr`], for a matrix that is known to be valid. Columns are read only if a persistent solve may
+    /// take the matrix. Blocks.
     pub(super) fn row_facts<T: Real>(
         &self,
         (nrows, ncols, nnz): (usize, usize, usize),

@@ -5,7 +5,8 @@
 //! holds, from a run's `first` on, where the rows of a period end (except the last, counted from the start of the
 //! period), then the columns of the first period.
 //!
-//! Cost: row pointers and columns once if runs are long; a small part of a piece without runs ([`Found::add`]).
+//! Cost: row pointers and columns are read once if runs are long. In a piece without runs, only a small part is read
+//! ([`Found::add`]).
 
 use std::ops::Range;
 
@@ -14,13 +15,13 @@ use spandrel_formats::{Offset, Ordinal};
 
 /// The largest number of rows in a period: unknowns of a point.
 const STEPS: usize = 5;
-/// A piece is sent as runs if they take at most this part of its bytes. Without runs, the host reads and writes an
-/// index. With runs, it reads the index, and the runs are written, read and written again, which is less in total below
-/// a third.
+/// A piece is sent as runs if they take at most one part in this many of its bytes. Without runs, the host reads and
+/// writes an index. With runs, it reads the index, and the runs are written, read and written again. That is less in
+/// total if runs take less than a third.
 const PART: usize = 3;
-/// The part of a piece that is examined before it can be refused.
+/// One part in this many of a piece is examined before the piece can be refused.
 const GRACE: usize = 32;
-/// Words that are compared before the first difference among them is looked for.
+/// Words that are compared at once; only if they differ, the first difference is searched.
 const BLOCK: usize = 64;
 /// The largest number of entries that are compared at once.
 const STRIDE: usize = 4096;
@@ -59,7 +60,7 @@ pub(super) struct Rows<'a> {
     pub(super) cols: &'a [Ordinal],
 }
 
-/// The number of leading words that exceed their counterparts by `more`.
+/// The number of leading words that are exactly `more` larger than their counterparts.
 fn follow(words: &[u32], before: &[u32], more: u32) -> usize {
     let differs = |word: &u32, before: &u32| word.wrapping_sub(*before) ^ more;
     let mut at = 0;
@@ -114,7 +115,7 @@ impl Rows<'_> {
         let (mut periods, mut ahead) = (1, BLOCK.div_ceil(width.max(1)));
         while periods < most {
             let wanted = ahead.min(most - periods);
-            // The rows that end as those of the previous period do.
+            // The rows whose ends continue those of the previous period.
             let rows = row + periods * step + 1..row + (periods + wanted) * step + 1;
             let ends = follow(&self.ptr[rows.clone()], &self.ptr[rows.start - step..rows.end - step], width as u32);
             let same = ends / step;
@@ -143,8 +144,9 @@ pub(super) struct Found {
 }
 
 impl Found {
-    /// Takes a piece of rows, if it is worth it. Returns false and takes nothing if its runs exceed a third of it or
-    /// the host lacks memory. It may give up once the runs exceed a third of what was examined and a 32nd of the piece.
+    /// Stores the runs of a piece of rows, if it pays. Returns false and stores nothing if the runs exceed a third of
+    /// the piece or the host lacks memory. It may give up once the runs exceed a third of the examined part and a 32nd
+    /// of the piece.
     pub(super) fn add(&mut self, rows: Rows<'_>, piece: Range<usize>) -> bool {
         let (runs, words) = (self.runs.len(), self.words.len());
         let grace = (rows.before(piece.end) - rows.before(piece.start)) / GRACE;

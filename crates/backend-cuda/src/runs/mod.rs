@@ -1,7 +1,7 @@
 //! The upload of row pointers and columns, as runs if rows repeat the ones before them.
 //!
-//! Layout: see [`find`]. Both arrays are cut into pieces of whole rows, about 2 MiB each. A piece is sent as its runs,
-//! which the device expands, or as it is. The device memory then holds the same.
+//! Layout: see [`find`]. Both arrays are cut into pieces of whole rows, about 2 MiB each. A piece is sent either as its
+//! runs, which the device expands, or unchanged. The device memory then holds the same in both cases.
 //!
 //! Invariants: the runs of a piece cover all of its rows, so every word of both arrays is written once, by a copy or by
 //! the kernel; a copy writes the first row pointer.
@@ -29,10 +29,10 @@ kernels! {
     in RUNS { ENTRY: "expand_runs" }
 }
 
-/// From this many words of row pointers and columns on, runs are looked for. These take 0.33 ms of the bus. The second
-/// round of copies and the kernel take 0.2 to 0.3 (record/h200-upload-variants.txt).
+/// From this many words of row pointers and columns on, the host searches for runs. The bus takes 0.33 ms for this many
+/// words. The second round of copies and the kernel take 0.2 to 0.3 ms (record/h200-upload-variants.txt).
 const LEAST: usize = 1 << 22;
-/// The smallest number of words in a piece, of which every piece is a multiple.
+/// The smallest number of words in a piece; every piece is a multiple of it.
 const GRAIN: usize = 32 << 10;
 /// The largest number of words in a piece: those of a slot, less the room for the row that crosses the end.
 const PIECE: usize = (512 << 10) - GRAIN;
@@ -62,8 +62,8 @@ impl<'a> Look<'a> {
         }
     }
 
-    /// Examines one more piece. Returns its rows if it must be sent as it is, none if runs were found, and `None` after
-    /// the last piece.
+    /// Examines one more piece. Returns its rows if it must be sent unchanged, an empty range if runs were found, and
+    /// `None` after the last piece.
     fn piece(&self, worker: usize) -> Option<Range<usize>> {
         let at = self.next.fetch_add(1, Ordering::Relaxed).checked_mul(self.piece)?;
         let rows = self.rows.at(at)..self.rows.at(at + self.piece);
@@ -125,7 +125,7 @@ impl Cuda {
         let found: Vec<Found> =
             look.found.into_iter().map(|found| found.into_inner().unwrap_or_else(PoisonError::into_inner)).collect();
         match self.expand(index, &found, each) {
-            // There is no memory for the runs, but there is for the arrays.
+            // There is no memory for the runs, but the arrays have theirs: send all rows unchanged.
             Err(Error::OutOfMemory { .. }) => write_all(&index.whole()),
             done => done,
         }

@@ -12,15 +12,16 @@ use crate::memory::{Address, Buffer};
 /// The most entries of a row of C whose sums a warp holds (`SLICE` of kernels/spgemm.cu). Longer rows are cut into
 /// slices.
 pub(super) const SLICE: u32 = 512;
-/// The longest row of each class except the last (`class_of` there).
+/// The longest row of each class except the last (`class_of` of kernels/spgemm.cu).
 const LIMITS: [u32; 3] = [32, 128, SLICE];
-/// If a class has more than this many rows per row of the shorter classes, its kernel takes those rows too. A launch
-/// over all rows for only a few takes longer than giving these few more room than they need.
+/// If a class has more than this many rows per row of the shorter classes, its kernel takes those rows too. A separate
+/// launch over all rows for only a few takes longer than giving these few more room than they need.
 const FEW: u64 = 16;
-/// The most products per entry of A, that is, the mean length of the rows of B, for which 8 and 16 lanes share a row.
+/// Up to these numbers of products per entry of A, that is, the mean length of the rows of B, 8 or 16 lanes share a
+/// row.
 const SHORT_FOR_8: f64 = 10.0;
 const SHORT_FOR_16: f64 = 20.0;
-/// The most shared memory of a thread block: what every device grants without a request.
+/// The largest shared memory of a thread block that every device grants without a request.
 const SHARED: usize = 48 << 10;
 
 /// Indices into the array `found` (kernels/spgemm.cu).
@@ -30,7 +31,7 @@ const SLICES: usize = LONGEST_OF_CLASSES + LIMITS.len() + 1;
 /// The length of that array.
 pub(super) const FOUND: usize = SLICES + 1;
 
-/// Rows of C of more than `above` and up to `upto` entries, and how many lanes share one.
+/// The rows of C with more than `above` and up to `upto` entries, and how many lanes share a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Class {
     pub(super) above: u32,
@@ -38,13 +39,13 @@ pub(super) struct Class {
     pub(super) lanes: u32,
 }
 
-/// The base-2 logarithm of the places in a hash table for this many columns: at most two thirds are taken.
+/// The base-2 logarithm of the size of a hash table for this many columns. At most two thirds of its places are taken.
 pub(super) fn slots_log(columns: u32) -> u32 {
     (columns + columns.div_ceil(2)).max(16).next_power_of_two().ilog2()
 }
 
-/// Bytes for a row with this many entries: a sum and a column per place of the table, and a place of two bytes per
-/// entry.
+/// The bytes for a row with this many entries: a sum and a column per place of the table, and a two-byte index of a
+/// place per entry.
 pub(super) fn room<T: Real>(columns: u32) -> usize {
     ((1usize << slots_log(columns)) * (T::BYTES + 4) + 2 * columns as usize).next_multiple_of(16)
 }
@@ -98,8 +99,8 @@ impl Cuda {
         let class = |slices: Address, found: &Buffer<u64>| {
             let parameters =
                 ClassSpgemm { row_ptr: made.row_ptr.pointer(), nrows: nrows as u32, slices, found: found.pointer() };
-            // SAFETY: class_spgemm(row_ptr, nrows, slices, found), a thread per row; none or as many slices as were
-            // counted.
+            // SAFETY: class_spgemm(row_ptr, nrows, slices, found), one thread per row. `slices` is null or has room for
+            // as many slices as were counted.
             unsafe { self.launch::<T, _>(ClassSpgemm::ENTRY, grid, &parameters) }
         };
         class(Address::NULL, &found)?;
@@ -137,7 +138,7 @@ mod tests {
         assert_eq!(classes([5, 20, 9000], [3, 99, 500], 5.0), [class(0, 500, 32)]);
         assert_eq!(classes([0, 0, 7], [0, 0, 129], 5.0), [class(128, 129, 32)]);
         assert_eq!(classes([0, 0, 0], [0, 0, 0], 5.0), []);
-        // Whatever the numbers, the classes cover the lengths that there are, once.
+        // For any numbers of rows, the classes cover every length that occurs exactly once.
         for bits in 0..4u64.pow(3) {
             let rows = [bits % 4, bits / 4 % 4, bits / 16].map(|n| [0, 1, 17, 400][n as usize]);
             let longest = [0, 1, 2].map(|c| if rows[c] > 0 { u64::from(LIMITS[c]) } else { 0 });

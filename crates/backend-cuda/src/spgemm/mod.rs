@@ -2,9 +2,9 @@
 //!
 //! Layout: a plan says which rows of C each kernel takes, and lists the slices of long rows. The pattern is read from
 //! the matrices. Order: stored.
-//! Cost of the pattern: the columns of A, and those of the rows of B that it needs, are read three times, those of C
-//! are written once, and the host waits four times. Cost of the values: A, the rows of B, and row pointers and columns
-//! of C are read once, values of C are written once. Kernels: kernels/spgemm.cu.
+//! Cost of the pattern: the columns of A, and of the rows of B that A needs, are read three times; the columns of C are
+//! written once; the host waits four times. Cost of the values: A, the rows of B, and row pointers and columns of C are
+//! read once, values of C are written once. Kernels: kernels/spgemm.cu.
 
 mod classes;
 mod pattern;
@@ -26,7 +26,7 @@ parameters! {
     /// Where the patterns of A and B lie.
     struct Patterns { a_ptr: Address, a_cols: Address, b_ptr: Address, b_cols: Address }
 
-    /// A and B.
+    /// The arrays of A and B.
     struct Factors {
         a_ptr: Address, a_cols: Address, a_values: Address, b_ptr: Address, b_cols: Address, b_values: Address,
     }
@@ -77,7 +77,7 @@ pub struct CudaSpgemm {
     slices: Option<(Buffer<u32>, usize)>,
 }
 
-/// Rows, columns and entries.
+/// The numbers of rows, columns and entries.
 pub(crate) fn sizes<T: Real>(m: &CudaCsr<T>) -> (usize, usize, usize) {
     (m.nrows(), m.ncols(), m.nnz())
 }
@@ -160,7 +160,7 @@ impl<T: Real> Spgemm<Csr<T>> for Cuda {
             let grid = with_shared(Grid::of(count.div_ceil(threads / 32), threads as u32), room * threads / 32);
             let (slices, count, room) = (slices.pointer(), *count as u32, room as u32);
             let parameters = SlicesSpgemm { factors, slices, count, c_ptr, c_cols, c_values, log, room, gate };
-            // SAFETY: as above, a warp per slice; the slices are those of C, whose pattern nothing writes.
+            // SAFETY: as above, one warp per slice. The slices are those of C, whose pattern nothing writes.
             unsafe { self.launch::<T, _>(SlicesSpgemm::ENTRY, grid, &parameters)? };
         }
         Ok(())

@@ -11,16 +11,17 @@ use crate::launch::Grid;
 use crate::memory::{Address, Buffer};
 use crate::{Cuda, CudaCsr};
 
-/// Threads per thread block, and per one with a bitmap (`SPGEMM_THREADS` and `BITMAP_THREADS` of the kernels).
+/// Threads per thread block, and threads per thread block that has a bitmap (`SPGEMM_THREADS` and `BITMAP_THREADS` of
+/// the kernels).
 const THREADS: usize = 256;
 const BITMAP_THREADS: u32 = 512;
 /// Thread blocks per multiprocessor for the count of products: twice as many as it holds at a time.
 const BOUND_BLOCKS: usize = 16;
-/// Lanes per row of few products.
+/// Lanes per row that has few products.
 const SHORT_LANES: usize = 8;
 /// Words of a set that fits in shared memory (`WORDS_MOST` of kernels/spgemm.cu).
 const WORDS_MOST: u64 = 384;
-/// Bytes of all bitmaps, unless one alone is larger.
+/// Bytes of all bitmaps together, unless a single one is larger.
 const BITMAP_BYTES: usize = 64 << 20;
 
 /// Indices into the array `found` (kernels/spgemm.cu).
@@ -36,23 +37,24 @@ pub(super) struct Made {
     pub(super) products: u64,
 }
 
-/// Words of a bitmap of this many elements, and the number of thread blocks that have one each.
+/// The words of a bitmap for this many elements, and the number of thread blocks, each of which has one bitmap.
 pub(crate) fn bitmaps(cuda: &Cuda, elements: usize) -> (usize, usize) {
     let words = elements.div_ceil(32);
     (words, (BITMAP_BYTES / (4 * words.max(1))).clamp(1, 2 * cuda.multiprocessors()))
 }
 
-/// What the kernels of both passes take.
+/// The parameters that the kernels of both passes share.
 struct Pass<'a> {
     factors: Patterns,
     nrows: usize,
     bounds: Address,
     found: &'a Buffer<u64>,
-    /// Rows of few products, and of more.
+    /// The numbers of rows with few products, and with more.
     rows: [u64; 2],
-    /// Lanes for a row of B in rows of more products.
+    /// Lanes for a row of B, in rows of C with more products.
     narrow: u32,
-    /// If there may be rows that need bitmaps: their list, the bitmaps, the words of each, and thread blocks.
+    /// If there may be rows that need bitmaps: their list, the bitmaps, the words of each bitmap, and the number of
+    /// thread blocks.
     large: Option<(Buffer<u32>, Buffer<u32>, usize, usize)>,
 }
 
@@ -116,8 +118,8 @@ impl Cuda {
         Ok(Made { row_ptr, col_idx, products })
     }
 
-    /// Writes the number of columns of each row to `rows`, or, with `cols`, the columns to where `rows` says. Does not
-    /// block.
+    /// Writes the number of columns of each row to `rows`. With `cols`, instead writes the columns of each row there,
+    /// from the position in `rows` on. Does not block.
     fn product_pass<T: Real>(
         &self,
         pass: &Pass<'_>,

@@ -1,6 +1,6 @@
-//! Incomplete factors without fill on a whole stencil on a grid, from a matrix on the device, and the sweeps with them.
-//! Patterns and the order of the rows are formulas of the grid, so the host makes only two small arrays of its lines
-//! and levels.
+//! Incomplete factors without fill from a matrix on the device that is a whole stencil on a grid, and the sweeps with
+//! them. Patterns and the order of the rows are formulas of the grid, so the host makes only two small arrays of its
+//! lines and levels.
 //!
 //! Layout: [`HalfArg`] has the twin `Half` in kernels/include/half.cuh. Rows are taken by the levels x + sigma y + tau
 //! z of the smallest slopes. Lines (of points along x) are sorted by the level at which they begin, so those with a
@@ -9,10 +9,10 @@
 //! factorisation (kernels/include/grid_factor.cuh), and it writes its factors in the sweep's layout as well; then no
 //! columns and no order of the rows are made.
 //!
-//! Order: that of [`spandrel_sptrsv::factor`], then that of the sweep. Cost: the check of all columns, and the numeric
-//! phase, which writes both copies of the factors; for an L whose transpose is solved with, a pass over the packed
-//! values; 4 bytes per row of either factor. Otherwise a pass over the factors into the plans' layouts, 4 bytes per
-//! entry of the patterns, 8 per row.
+//! Order: that of [`spandrel_sptrsv::factor`], then that of the sweep. Cost: the check of all columns and the numeric
+//! phase. If the factorisation goes by blocks, it writes both copies of the factors; an L whose transpose is also
+//! solved with takes one more pass over the packed values; memory is 4 bytes per row of either factor. Otherwise one
+//! more pass copies the factors to the plans' layouts; memory is 4 bytes per entry of the patterns and 8 per row.
 //!
 //! Kernels: kernels/grid.cu, those of the factorisations, the packing ones of kernels/sweep.cu and
 //! kernels/wavefront.cu.
@@ -70,7 +70,7 @@ struct HalfArg {
 // SAFETY: `struct Half`: five u32, then arrays of i32.
 unsafe impl Argument for HalfArg {}
 
-/// A grid without axes of one point, the lower stencil on it, and what they imply.
+/// A grid without axes of one point, the lower stencil on it, and numbers that follow from them.
 struct Known {
     size: [usize; 3],
     offsets: Vec<[i32; 3]>,
@@ -123,7 +123,7 @@ impl Known {
         let levels = steps.and_then(|(y, z)| nx.checked_add(y)?.checked_add(z));
         let Some(levels) = levels.filter(|&levels| levels <= self.nrows.max(FEW_LEVELS)) else { return Ok(None) };
         let starts = || (0..nz).flat_map(|z| (0..ny).map(move |y| sigma * y + tau * z));
-        // Lines that begin before a level.
+        // The number of lines that begin before each level.
         let mut begun = vec![0u32; levels + 1];
         for start in starts() {
             begun[start + 1] += 1;
@@ -240,7 +240,7 @@ struct Swept<F: Numeric> {
     lower: CudaSweep<F::Value>,
     /// `None` if the other factor is L^T.
     upper: Option<CudaSweep<F::Value>>,
-    /// What packing needs, unless the factorisation packs.
+    /// The reciprocals for packing, unless the factorisation packs.
     inverse: Option<Inverse<F::Value>>,
     shift: f64,
 }
@@ -354,7 +354,7 @@ impl<F: Numeric> Swept<F> {
         F::make(cuda, &self.factor, Operands { values, lower, upper })
     }
 
-    /// Copies whatever is not in its place yet.
+    /// Copies the values that are not in their places yet.
     fn pack(&self, cuda: &Cuda) -> Result<()> {
         let Some(Inverse { diagonal, values }) = &self.inverse else { return self.lower.pack_transposed(cuda) };
         let (of_lower, of_upper) = (self.factor.lower().arg(), self.factor.upper().map(Index::arg));
@@ -375,8 +375,8 @@ impl<F: Numeric> Swept<F> {
     }
 }
 
-// SAFETY: its buffers are those of the two sweeps, which nothing replaces; which solves are done depends on `upper`
-// alone, which stays.
+// SAFETY: its buffers are those of the two sweeps, which nothing replaces. Which solves are done depends only on
+// `upper`, which does not change.
 unsafe impl<F: Numeric> Preconditioner<F::Value, Cuda> for Swept<F> {
     fn len(&self) -> Option<usize> {
         Some(self.lower.nrows)

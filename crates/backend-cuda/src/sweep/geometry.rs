@@ -24,11 +24,11 @@ const TERMS: usize = 40;
 /// The largest shared memory of a thread block: that of an H100, less the little that is left to the first-level cache.
 pub(super) const SHARED: usize = 220 << 10;
 const WARP: usize = 32;
-/// The lines of a strip: one warp. From this many lines on, two warps, if there are many strips and hand-overs cost
-/// more.
+/// The lines of a strip: one warp. A plane with more than `MANY_LINES` lines has strips of two warps, because with many
+/// strips hand-overs cost more.
 const STRIP: usize = 32;
 const MANY_LINES: usize = 4096;
-/// Up to this many points per line, two planes of any stencil form a tile. Two short planes together still fill few
+/// Up to this many points per line, a tile has two planes for any stencil, because even two short planes fill only few
 /// warps.
 const SHORT_LINE: usize = 64;
 
@@ -74,10 +74,10 @@ unsafe impl Argument for TermsArg {}
 pub(super) struct Kernels {
     /// The lower half, ascending by (dz, dy, dx); empty for the kernels of any stencil.
     offsets: &'static [[i32; 3]],
-    /// Batches in flight: as much of the memory's latency as the shared memory has room for.
+    /// Batches in flight, which hide the memory's latency as far as the shared memory has room for them.
     depth: usize,
-    /// For the plain and the transposed system. The kernels of any stencil have no variants; they take it as a
-    /// parameter.
+    /// The kernels for the plain and the transposed system. The kernels for any stencil have no such variants; they
+    /// take the system as a parameter.
     pub(super) solves: Option<[Entry<SolveSteps>; 2]>,
 }
 
@@ -140,7 +140,7 @@ fn longest(offsets: &[[i32; 3]], axis: usize) -> usize {
     offsets.iter().map(|o| o[axis].unsigned_abs() as usize).max().unwrap_or(0)
 }
 
-/// The input of the choice of a schedule.
+/// The inputs from which a schedule is chosen.
 struct Wanted<'a> {
     size: [usize; 3],
     offsets: &'a [[i32; 3]],
@@ -203,7 +203,7 @@ impl Wanted<'_> {
             return None;
         }
 
-        // Cursors of the kernels have 32 bits, and those among the values of neighbouring planes count bytes.
+        // Cursors of the kernels have 32 bits. Those into the values of neighbouring planes count bytes.
         let plane_steps = (ny - 1).checked_mul(sigma)?.checked_add(nx)?;
         let before = if strips { sigma * behind } else { tau * (planes - 1 + behind) };
         let steps = plane_steps.checked_add(before)?.next_multiple_of(UNROLL);

@@ -6,7 +6,7 @@
 //! values in its own layout, packed once per system of the plan.
 //!
 //! Order: stored, for both systems. Cost: [`spandrel_sptrsv::Plan::sptrsv_bytes`], and what tiles pass on. Kernels:
-//! kernels/sweep.cu, kernels/wavefront.cu; kernels/grid.cu from a matrix on the device.
+//! kernels/sweep.cu, kernels/wavefront.cu; for a matrix on the device also kernels/grid.cu.
 //!
 //! Invariants: the host writes the ticket, the count of finished thread blocks and the number of the last solve only at
 //! load, so a replayed graph continues where the last solve ended. Both systems and all columns share them, because the
@@ -102,14 +102,14 @@ const CLUSTERS: u32 = 90;
 /// The way in which a grid is solved.
 #[derive(Debug)]
 enum Schedule {
-    /// There is nothing to solve.
+    /// A grid without rows.
     Nothing,
     Steps(Geometry),
     Waves(Wavefront),
 }
 
 impl Schedule {
-    /// In steps, which works for any lattice.
+    /// The schedule in steps, which works for any lattice.
     fn steps<T: Real>(lattice: &Lattice, diagonal: Diagonal, shared: usize) -> Result<Self> {
         let geometry = Geometry::of::<T>(lattice, diagonal == Diagonal::Unit, shared)?;
         Ok(geometry.map_or(Self::Nothing, Self::Steps))
@@ -132,7 +132,7 @@ pub struct CudaSweep<T> {
     exchange: Buffer<u64>,
     /// The ticket, the number of thread blocks that are done, and the number of the last solve.
     state: Buffer<u32>,
-    /// For values on the device.
+    /// The pattern, for new values on the device.
     pattern: Option<[Buffer<u32>; 2]>,
     diagonal: Places,
     inv_diag: Option<Buffer<T>>,
@@ -295,7 +295,7 @@ impl Cuda {
     /// Loads a plan of the sweep for `blocks` thread blocks, at least one. If there are more blocks than tiles, some
     /// stay idle.
     ///
-    /// The bits do not depend on the number. Blocks as the copy does. Must not be recorded.
+    /// The bits do not depend on the number of blocks. Blocks during the copy. Must not be recorded.
     ///
     /// # Errors
     /// [`Error::Unsupported`] for a stencil or a grid that no schedule fits; [`Error::OutOfMemory`].
@@ -329,12 +329,12 @@ impl Cuda {
     fn shared_by_a_block(&self) -> Result<usize> {
         let attribute = sys::CUdevice_attribute::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN;
         let shared = self.context().attribute(attribute).map_err(|error| failed("asking for shared memory", error))?;
-        // The driver takes a kilobyte, and the kernel a few bytes.
+        // The driver reserves a kilobyte, and the kernel needs a few bytes.
         Ok((shared as usize).saturating_sub(1 << 10))
     }
 
-    /// Memory for a plan. Its values are zeros or not initialised. Those of a transposed system are not initialised,
-    /// because all of them are made from the others.
+    /// Allocates memory for a plan. Its values are zeros or uninitialised. Those of a transposed system are
+    /// uninitialised, because all of them are made from the others.
     fn place_sweep<T: Real>(
         &self,
         schedule: Schedule,

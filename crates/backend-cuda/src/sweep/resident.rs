@@ -1,13 +1,13 @@
-//! The sweep of a matrix that is on the device. The grid follows from a sample of rows, one pass over the columns
-//! proves it, and the values are packed. Only the sample and the reports of the kernels leave the device.
+//! Makes the sweep of a matrix that is on the device. A sample of rows suggests the grid, one pass over the columns
+//! proves it, and then the values are packed. Only the sample and the reports of the kernels leave the device.
 //!
 //! Layout: [`SidesArg`] and [`PlacesArg`] have the twins `Sides` in kernels/grid.cu and `Places` in
 //! kernels/include/side_values.cuh. Order: a reciprocal of the diagonal is rounded once, as on the host.
 //!
 //! Cost: a few rows and four words to the host; columns and row pointers once; the values of the triangle once, and the
 //! packed ones once; those of a separate transposed system come from them. Two waits, and two more for each row that
-//! contradicts the sample. On clusters, one pass proves and packs a matrix whose rows hold the whole stencil. That pass
-//! begins for any other matrix too, stops at the first row that differs, and costs one more wait.
+//! contradicts the sample. On clusters, one pass proves and packs a matrix whose rows hold the whole stencil. For any
+//! other matrix that pass stops at the first row that differs, and costs one more wait.
 //!
 //! Kernels: kernels/grid.cu.
 
@@ -44,7 +44,7 @@ kernels! {
 /// The largest numbers of offsets on one side of the diagonal, including it, and on both sides; as in the kernels.
 pub(super) const SIDE: usize = 41;
 const BOTH: usize = 81;
-/// The number of rows in a sample, and of words and columns for each; as in the kernels.
+/// The number of rows in a sample, and the numbers of words and columns per row; as in the kernels.
 const SAMPLED: usize = Sample::ROWS;
 const SAMPLE_WORDS: usize = 46;
 const SAMPLE_COLS: usize = 44;
@@ -122,8 +122,8 @@ pub(super) fn shift(o: [i32; 3], [nx, ny]: [usize; 2]) -> i32 {
 }
 
 impl PlacesArg {
-    /// The stencil by its terms, so many of them, on a grid of so many points per line and lines per plane; all else is
-    /// zero.
+    /// Makes the parameter from the first `count` terms of a stencil, on a grid with `nx` points per line and `ny`
+    /// lines per plane. All other fields are zero.
     pub(super) fn of_terms<const N: usize>(terms: &[[i32; N]; 3], count: u32, [nx, ny]: [u32; 2]) -> Self {
         let (mut along, mut shifts) = ([[0; SIDE]; 3], [0; SIDE]);
         for k in 0..(count as usize).min(SIDE) {
@@ -160,7 +160,7 @@ impl PlacesArg {
         }
     }
 
-    /// With tiles of as many steps as fit into shared memory. Also returns the number of thread blocks for all tiles,
+    /// Sets tiles of as many steps as fit into shared memory. Also returns the number of thread blocks for all tiles,
     /// and the bytes of each.
     fn tiled(mut self, bytes: usize) -> (Self, usize, usize) {
         let room = |deep: usize| deep * self.width as usize * (LANES + 1) * bytes;
@@ -172,7 +172,7 @@ impl PlacesArg {
     }
 }
 
-/// The content of some rows.
+/// What a sample of rows looks like.
 struct Look {
     sample: Sample,
     /// Whether rows have entries on the other side of the diagonal, on it, and off it on this side.
@@ -270,7 +270,7 @@ impl SidesArg {
     }
 }
 
-/// The smallest reported key.
+/// The smallest key that was reported at this place.
 fn reported(words: &[u64; REPORTS], place: usize) -> Option<u64> {
     (words[place] != 0).then(|| !words[place])
 }
@@ -304,8 +304,8 @@ impl Cuda {
         Ok(all)
     }
 
-    /// Adds a row that contradicts a guess to the sample; returns false for a row that was in it already, because such
-    /// a row is out of order. Blocks.
+    /// Adds a row that contradicts a guess to the sample. Returns false if the row was already there, which means that
+    /// it is out of order. Blocks.
     fn learn<T: Real>(
         &self,
         m: &CudaCsr<T>,

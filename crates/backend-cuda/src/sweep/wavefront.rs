@@ -4,10 +4,10 @@
 //!
 //! Invariant: there is no cycle of waits. Give batch k of block j of tile t the time k + `block_lag` j + `tile_lag` t;
 //! among equal times, smaller tiles and then smaller blocks come first. The operands of a block have its own time or an
-//! earlier one. Room is returned in time: its own ring and its copies hold more batches than the oldest operand is old.
-//! A block that waits for its warp, until the block of the previous turn is done, delays its neighbours only as far as
-//! the `deep` batches that they keep allow. Enough are kept that all blocks of a turn except one, each that far ahead
-//! of the next, finish.
+//! earlier one. Memory is released in time: a block's own ring and its copies hold more batches than the age of the
+//! oldest operand. A block may have to wait for its warp until the block of the previous turn is done. Its neighbours
+//! can then run ahead by the `deep` batches that they keep. Enough batches are kept for all blocks of a turn except one
+//! to finish, each that far ahead of the next.
 
 use spandrel_formats::Real;
 use spandrel_sptrsv::Lattice;
@@ -33,7 +33,7 @@ const ROOM: usize = 32;
 /// takes about as long as two batches.
 const DEPTHS: [usize; 3] = [4, 3, 2];
 const ENOUGH: usize = 3;
-/// What a block keeps for the next one: lanes, and the smallest number of batches.
+/// The data that a block keeps for the next one: the number of lanes, and the smallest number of batches.
 const KEPT: usize = 8;
 const DEEP: usize = 8;
 /// The largest number of threads in a thread block, as in the kernels.
@@ -101,8 +101,9 @@ pub(super) struct Wavefront {
     pub(super) words: usize,
 }
 
-/// The consequences of a stencil. A point on plane p of its tile and line l of its block is solved `by_plane` p +
-/// `by_line` l rows after that on plane and line 0. Line l of plane p lies `shear` p lines before that of plane 0.
+/// The slopes and lags that follow from a stencil. A point on plane p of its tile and line l of its block is solved
+/// `by_plane` p + `by_line` l rows after that on plane and line 0. Line l of plane p lies `shear` p lines before that
+/// of plane 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Slopes {
     shear: i32,
@@ -243,10 +244,10 @@ fn schedule(
     let at_once = batches.div_ceil(block_lag + 1);
     let crew_most = CREW.min(1 << thread_blocks.max(1).ilog2());
     [PARTS, 2, 1].into_iter().filter(|&parts| parts <= crew_most && (parts == 1 || blocks > parts)).find_map(|parts| {
-        // No more warps than that, because they slow each other down.
+        // Take no more warps than that, because they would slow each other down.
         let most = ((at_once + parts / 2) / parts).max(2).min(blocks.div_ceil(parts));
         let ways = (1..=most).flat_map(|warps| DEPTHS.map(|depth| (warps, depth)));
-        // The number of batches in flight keeps the memory busy.
+        // The more batches are in flight, the busier the memory is.
         let best = ways.filter_map(|(warps, depth)| {
             let turn = warps * parts;
             // All blocks of a turn except one, each this far ahead of the next, finish.
@@ -362,7 +363,7 @@ mod tests {
         (usize::from(before), i64::from(side), i64::from(newest))
     }
 
-    /// Simulates the waits of the kernel. One warp at a time goes as far as it can, and all blocks must finish.
+    /// Simulates the waits of the kernel. One warp at a time runs as far as it can, and all blocks must finish.
     fn plays_through(size: [usize; 3], points: usize, thread_blocks: usize) {
         let offsets = geometry::stencil(points).expect("a stencil");
         let Some(found) = schedule(size, offsets, 8, geometry::SHARED, thread_blocks) else { return };

@@ -1,4 +1,5 @@
-//! The last grids of a cycle on ranks: every rank has them whole, and goes on with the cycle of one device.
+//! The last grids of a cycle on ranks. Every rank has a full copy of them and continues there with the cycle of one
+//! device.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -57,7 +58,7 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> Bottom<T, B> {
         Ok(Self { cycle, exchange, work: Mutex::new(work) })
     }
 
-    /// The grids in numbers.
+    /// Statistics of the grids.
     pub(super) fn levels(&self) -> &[AmgLevel] {
         self.cycle.levels()
     }

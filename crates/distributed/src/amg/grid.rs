@@ -1,8 +1,8 @@
 //! One grid on the host of a rank: its rows, the nodes that they are coupled with, and the way to the next grid.
 //!
-//! Every step is the one of [`spandrel_formats::amg`], on a matrix whose rows of other ranks are empty. Between the
-//! steps ranks bring each other what belongs to ghosts. Local numbers ascend as those of the whole matrix do, so every
-//! sum has the terms and the order that it has on one device.
+//! Every step is that of [`spandrel_formats::amg`], on a matrix in which the rows of other ranks are empty. Between the
+//! steps, ranks send each other the data of ghosts. Local numbers ascend as those of the whole matrix do, so every sum
+//! has the terms and the order that it has on one device.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -82,7 +82,7 @@ pub(super) fn moved<T: Real, B: Join, C: Communicator>(
     Ok(Rows::from_csr(to.rows(be.rank()).start, be.told(csr)?.1))
 }
 
-/// What the search for roots asks of other ranks.
+/// The other ranks, as the search for roots asks them.
 struct Neighbours<'a, C> {
     team: &'a Team<C>,
     ghosts: &'a Ghosts,
@@ -102,7 +102,7 @@ impl<C: Communicator> Others for Neighbours<'_, C> {
     }
 }
 
-/// These rows with a column for each unknown of a node that is known, among rows of ghosts, which are empty.
+/// A square matrix with one row and column per unknown of a known node: these rows, and empty rows for the ghosts.
 fn squared<T: Real>(rows: &Rows<T>, ghosts: &Ghosts, unknowns: usize) -> spandrel_formats::Result<Csr<T>> {
     let n = ghosts.nodes().len() * unknowns;
     let first = ghosts.own().start * unknowns;
@@ -112,7 +112,7 @@ fn squared<T: Real>(rows: &Rows<T>, ghosts: &Ghosts, unknowns: usize) -> spandre
         let (from, entries) = rows.row(i);
         for (to, &column) in cols.iter_mut().zip(from) {
             let (node, unknown) = (u64::from(column) / unknowns as u64, column as usize % unknowns);
-            // Every node of a column is known: its own, or one of the ghosts.
+            // Every column belongs to a known node: an own one or a ghost.
             *to = ghosts.place(node).map_or(Ordinal::MAX, |place| (place * unknowns + unknown) as Ordinal);
         }
         values.copy_from_slice(entries);
@@ -253,7 +253,7 @@ impl<T: Real> View<T> {
         Ok((known, made))
     }
 
-    /// A P in the rows of this rank, and which columns of the next grid its columns are. `p` has the own rows of P.
+    /// The rows of A P of this rank, and the number on the next grid of each of its columns. `p` has the own rows of P.
     /// Waits for neighbours.
     fn fine_product<B: Join, C: Communicator>(
         &self,
@@ -299,7 +299,7 @@ impl<T: Real> View<T> {
         let (fine, columns) = self.fine_product(be, &p)?;
         let partition = Partition::unaligned(owners.counts().map(|count| count * vectors as u64));
         let ours = partition.rows(be.rank());
-        // Each rank gets the part of P in its columns, with the rows of A P that P^T multiplies there.
+        // Each rank gets the entries of P in its own coarse columns, and the rows of A P that its rows of P^T multiply.
         let [mut parts, mut products, mut diagonals] = [(); 3].map(|()| vec![Vec::new(); be.size()]);
         let [mut ours_of_p, mut ours_of_fine] =
             [p.nnz(), fine.nnz()].map(|entries| Gathered::<T>::with_room(p.len(), entries));

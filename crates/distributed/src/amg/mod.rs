@@ -2,11 +2,12 @@
 //!
 //! Each rank makes its rows of every grid on its host, from its own rows and from what other ranks bring it
 //! (`grid.rs`). Aggregates are numbered by their roots, so the rows of a rank are consecutive on every grid, and every
-//! sum has the terms and the order that it has on one device. A grid with few rows is brought to every rank, which goes
-//! on with the hierarchy of one device (`bottom.rs`).
+//! sum has the terms and the order that it has on one device. A grid with few rows is brought to every rank, and from
+//! there each rank continues with the hierarchy of one device (`bottom.rs`).
 //!
 //! Cost: the set-up sends each row of A P to the owners of the aggregates that its row of P reaches. A cycle sends the
-//! ghosts of each product, and one right-hand side of the first grid that every rank has, from each rank to each other.
+//! ghosts of each product. Each rank also sends its part of one right-hand side, that of the first grid that every rank
+//! has, to each other rank.
 
 mod bottom;
 mod grid;
@@ -200,7 +201,7 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> DistributedAmg<T, B> {
                 let work = Mutex::new(be.together(work(be, &grids))?);
                 return Ok(Self { inv_diag, grids, degree: options.degree, bottom, work, levels });
             };
-            // The vectors of the finest grid lie as the solver's do, also where that cuts nodes.
+            // The vectors of the finest grid have the solver's layout, even if that cuts nodes.
             let is_moved = grid == 0 && is_cut;
             let p = if is_moved { moved(be, &p, layout.partition())? } else { p };
             let a = match is_moved {
@@ -222,11 +223,11 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> DistributedAmg<T, B> {
         }
     }
 
-    /// The grids in numbers, finest first: those of all ranks together.
+    /// Statistics of the grids of all ranks together, finest first.
     pub fn levels(&self) -> &[AmgLevel] {
         &self.levels
     }
-    /// How many of the grids lie on the ranks. Every rank has the others whole.
+    /// Number of grids whose rows are divided among the ranks. Every rank has a full copy of the others.
     pub fn on_ranks(&self) -> usize {
         self.grids.len() - usize::from(self.bottom.is_some())
     }
@@ -277,7 +278,7 @@ fn refusal<T: Real>(rows: &Rows<T>, i: usize, grid: usize) -> Error {
     unfit(grid, row as usize, rows.row(i), rows.get(row, row))
 }
 
-/// A grid in numbers.
+/// Statistics of a grid.
 fn numbers<T: Real, B: Local<T>, C: Communicator>(
     be: &Distributed<B, C>,
     level: &Level<T>,

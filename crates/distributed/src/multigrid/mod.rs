@@ -1,18 +1,18 @@
 //! Geometric multigrid whose planes lie on the ranks, with the hierarchy and the bits of
 //! [`spandrel_solvers::StencilMultigrid`].
 //!
-//! A rank holds the planes of each grid that begin in its rows, and some more on both sides (`slab.rs`), as a grid of
-//! its own on its device. A product with it spoils one plane at each end. There are so many more that own planes are
-//! right at the end of half a cycle, so each half sends one message to each neighbour and grid: the right-hand side on
-//! the way down, and the correction on the way up. A grid with few points is brought to every rank, which goes on with
-//! the cycle of one device.
+//! A rank holds the planes of each grid that begin in its rows, and extra planes on both sides (`slab.rs`), as a grid
+//! of its own on its device. Each product makes one more plane at each end wrong, because entries of x are missing
+//! there. There are enough extra planes that own planes are still right at the end of half a cycle. So each half sends
+//! one message per neighbour and grid: the right-hand side on the way down, and the correction on the way up. A grid
+//! with few points is brought to every rank, and from there each rank continues with the cycle of one device.
 //!
 //! Order: that of one device. The entries of an own row, the restriction to an own point and the interpolation to one
 //! have the same terms in the same order on a part of the grid.
 //!
-//! Cost: a rank computes with 2 `degree` planes more, at least 4, at each end of each grid, and with another one where
-//! that makes the first even. The set-up brings the rows of these planes, and the coefficients of coarse ones, through
-//! the host.
+//! Cost: at each end of each grid a rank computes with 2 `degree` extra planes, at least 4, and with one more at the
+//! start if the first plane would otherwise have an odd number. The set-up brings the rows of these planes, and the
+//! coefficients of coarse ones, through the host.
 
 mod setup;
 mod slab;
@@ -38,7 +38,7 @@ use crate::survey::Survey;
 /// the planes of each rank.
 pub const GATHERED: usize = 1 << 15;
 
-/// A device whose planes can be those of a rank.
+/// A device that can hold the planes of a rank.
 pub trait MultigridDevice<T: Real>: Local<T> + StencilBackend<T> {}
 impl<T: Real, B: Local<T> + StencilBackend<T>> MultigridDevice<T> for B {}
 
@@ -53,7 +53,7 @@ struct Limits {
 }
 
 impl Limits {
-    /// Whether every rank has a grid of this many points.
+    /// Whether every rank gets a full copy of a grid with this many points.
     fn is_whole(&self, points: usize) -> bool {
         points <= self.gathered.max(MOST_INVERTED)
     }
@@ -66,7 +66,7 @@ pub struct DistributedMultigrid<T: Real, B: MultigridDevice<T>> {
     entry: Exchange<T, B>,
     grids: Vec<Grid<T, B>>,
     degree: usize,
-    /// `None` if the last of the grids is too large for every rank.
+    /// `None` if the last grid is too large for every rank to hold.
     bottom: Option<Bottom<T, B>>,
     work: Mutex<Vec<Work<VectorOf<T, B>>>>,
     sizes: Vec<[usize; 3]>,
@@ -81,13 +81,13 @@ struct Grid<T: Real, B: MultigridDevice<T>> {
 
 /// The way to the next grid and back.
 struct Down<T: Real, B: MultigridDevice<T>> {
-    /// Of the planes that are held.
+    /// The coarsening of the planes that are held.
     to: Coarsening,
-    /// From the restriction of these planes to the right-hand side of the next grid.
+    /// Brings the right-hand side of the next grid, from the restriction of these planes.
     restricted: Source<T, B>,
-    /// From the correction on the next grid to that of these planes.
+    /// Brings the correction of these planes, from that on the next grid.
     back: Source<T, B>,
-    /// Points of their restriction.
+    /// The number of coarse points that the restriction of these planes has.
     coarse: usize,
 }
 
@@ -115,7 +115,7 @@ impl<T: Real, B: MultigridDevice<T>> Source<T, B> {
     }
 }
 
-/// The grids that every rank has whole.
+/// The grids of which every rank has a full copy.
 struct Bottom<T: Real, B: MultigridDevice<T>> {
     cycle: StencilMultigrid<T, B>,
     /// Points of the first of them.
@@ -232,7 +232,7 @@ impl<T: Real, B: MultigridDevice<T>> DistributedMultigrid<T, B> {
     pub fn sizes(&self) -> &[[usize; 3]] {
         &self.sizes
     }
-    /// How many of the grids lie on the ranks. Every rank has the others whole.
+    /// Number of grids whose planes are divided among the ranks. Every rank has a full copy of the others.
     pub fn on_ranks(&self) -> usize {
         self.grids.len()
     }

@@ -1,4 +1,4 @@
-//! The set-up of geometric multigrid on ranks: which grid the matrix belongs to, and the planes of each grid.
+//! The set-up of geometric multigrid on ranks: finds the grid of the matrix and sets up the planes of each grid.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -18,14 +18,14 @@ use crate::gathered::Gathered;
 use crate::layout::Layout;
 use crate::rows::Rows;
 
-/// The offsets of the diagonals that have entries in these rows, ascending; any number above [`NEIGHBOURS`] if there
-/// are more.
+/// The offsets of the diagonals that have entries in these rows, ascending. If there are more than [`NEIGHBOURS`], some
+/// may be missing, but more than that are returned.
 fn offsets_in<T: Real>(rows: &Rows<T>) -> Vec<i32> {
     let add = |mut offsets: Vec<i32>, i: usize| {
         let row = rows.first() as i64 + i as i64;
         for &column in rows.row(i).0 {
             let offset = (i64::from(column) - row) as i32;
-            // More diagonals than a stencil has are as good as any other number of them.
+            // One offset more than a stencil has is enough to refuse the matrix, so stop there.
             if let Err(at) = offsets.binary_search(&offset)
                 && offsets.len() <= NEIGHBOURS
             {
@@ -71,7 +71,8 @@ fn stencil<T: Real, B: Join, C: Communicator>(
     be.together(Err(no_stencil()))
 }
 
-/// The rows `held`, of these or gathered ones, with the entries in their columns, numbered from the first of them.
+/// The square matrix of the rows and columns `held`, from these rows and gathered ones. Both are numbered from the
+/// first of `held`.
 fn square<T: Real>(rows: &Rows<T>, gathered: Gathered<T>, held: &Range<u64>) -> spandrel_formats::Result<Csr<T>> {
     let (numbers, others) = gathered.into_csr(rows.ncols() as usize, &|column| Some(column as u32))?;
     let row = |i: usize| {
@@ -93,8 +94,8 @@ fn square<T: Real>(rows: &Rows<T>, gathered: Gathered<T>, held: &Range<u64>) -> 
     Csr::from_rows(n, n, |i| row(i).0.len(), fill)
 }
 
-/// The rows that this rank holds, with the entries in their columns, numbered from the first of them. Each rank gets
-/// those that it lacks from their owners. Waits for the other ranks.
+/// The square matrix of the rows and columns that this rank holds, numbered from the first of them. Each rank gets the
+/// rows that it lacks from their owners. Waits for the other ranks.
 fn brought<T: Real, B: Join, C: Communicator>(
     be: &Distributed<B, C>,
     rows: &Rows<T>,
@@ -129,8 +130,8 @@ fn agreed<B: Join, C: Communicator>(
     Ok((bound, all.iter().map(|of| of[0]).min().filter(|&row| row != u64::MAX)))
 }
 
-/// The places of the rows `rows` of the whole grid that are sampled, of all ranks in their order. `row` has the places
-/// of one.
+/// The coefficients of the sampled rows of the whole grid, from all ranks in their order. This rank has the rows
+/// `rows`, and `row` gives the coefficients of one of them.
 fn sampled<T: Real, B: Join, C: Communicator>(
     be: &Distributed<B, C>,
     of: &Neighbours,
@@ -143,7 +144,7 @@ fn sampled<T: Real, B: Join, C: Communicator>(
 }
 
 impl<T: Real, B: MultigridDevice<T>> Source<T, B> {
-    /// Of a vector of which the rank holds the points `held`, brings those of `needed`.
+    /// Makes the source that brings the points `needed` of a vector. This rank holds the points `held` of it.
     fn exchange<C: Communicator>(
         be: &Distributed<B, C>,
         of: &Slab,
@@ -213,7 +214,7 @@ pub(super) fn hierarchy<T: Real, B: MultigridDevice<T>, C: Communicator>(
         let (to, whole) = (slab.coarsening(halved), Coarsening::new(slab.of().size(), halved, 1));
         let next = slab.next(&whole);
         let held = slab.restricted(&to, &next);
-        // The rows of this rank's own points are right.
+        // Only the coarse rows of own points are right; the others are dropped below.
         let made = || {
             let (coarse, of) = (grid.part.a().coarser_stencil(device, &slab.local(), &to)?, slab.local().coarser(&to));
             coarse.stencil_rows(device, &of, 1)

@@ -1,4 +1,4 @@
-//! The planes of a grid that a rank holds: its own, and as many on both sides as half a cycle needs.
+//! The planes of a grid that a rank holds: its own, and as many extra ones on both sides as half a cycle needs.
 //!
 //! Planes lie across the last axis with more than one point, so their points have consecutive numbers.
 
@@ -21,12 +21,12 @@ pub(super) struct Slab {
     /// The planes of each rank, as ranges that follow each other.
     owned: Vec<Range<usize>>,
     rank: usize,
-    /// Planes held beyond own ones, at least.
+    /// The least number of extra planes on each side of the own ones, unless the grid ends before.
     depth: usize,
 }
 
-/// The planes that are held for own ones. The first is even, so that the planes of the next grid are every other one,
-/// as they are on the whole grid.
+/// The planes that a rank with the planes `own` holds. The first has an even number, so that coarsening keeps the same
+/// planes as on the whole grid.
 fn held(own: &Range<usize>, planes: usize, depth: usize) -> Range<usize> {
     own.start.saturating_sub(depth) / 2 * 2..(own.end + depth).min(planes)
 }
@@ -39,12 +39,12 @@ impl Slab {
         let whole = |row: u64| row.div_ceil(plane) as usize;
         let ranges = (0..rows.size()).map(|rank| rows.rows(rank));
         let owned = ranges.map(|rows| whole(rows.start)..whole(rows.end)).collect();
-        // A half of a cycle multiplies up to 2 `degree` times after an exchange, and each product spoils a plane. One
-        // more plane than own ones must be right, because the first own row may lie inside a plane.
+        // Half a cycle forms up to 2 `degree` products after an exchange, and each makes one more plane wrong. One
+        // plane beyond the own ones must still be right, because the first own row may lie inside a plane.
         Self { of, axis, owned, rank, depth: (2 * degree).max(DEGREES) }
     }
 
-    /// The planes of the next grid: each belongs to the rank whose plane it is.
+    /// The planes of the next grid. Each belongs to the rank that owns it on this grid.
     pub(super) fn next(&self, to: &Coarsening) -> Self {
         let of = self.of.coarser(to);
         let halved = of.size()[self.axis] < self.planes();
@@ -76,7 +76,7 @@ impl Slab {
         held(&self.owned[rank], self.planes(), self.depth)
     }
 
-    /// Points of planes.
+    /// The points of some planes.
     fn points(&self, planes: Range<usize>) -> Range<u64> {
         let plane = self.of.size()[..self.axis].iter().product::<usize>();
         (planes.start * plane) as u64..(planes.end * plane) as u64
@@ -98,16 +98,16 @@ impl Slab {
         Partition::unaligned(all.map(|rank| self.own(rank)).map(|own| own.end - own.start))
     }
 
-    /// The points of the next grid that a product with the transpose of the interpolation makes from the planes that
-    /// are held, some of them wrong: the own ones are right. `to` is the way of these planes.
+    /// The points of the next grid to which the planes that are held restrict. Only the values of own points are right.
+    /// `to` is the coarsening of these planes.
     pub(super) fn restricted(&self, to: &Coarsening, next: &Self) -> Range<u64> {
         let first = self.held(self.rank).start;
         let first = if next.planes() < self.planes() { first / 2 } else { first };
         next.points(first..first + to.coarse()[self.axis])
     }
 
-    /// Brings the places of the points that are held, from those of own points of each rank, [`NEIGHBOURS`] each. Waits
-    /// for the other ranks.
+    /// Brings the coefficients of all points that are held, [`NEIGHBOURS`] per point. Each rank gives those of its own
+    /// points. Waits for the other ranks.
     pub(super) fn brought<T: Real, C: Communicator>(&self, team: &Team<C>, mut own: Vec<T>) -> Result<Vec<T>> {
         let mine = self.own(self.rank);
         let part = |rows: Range<u64>| {
@@ -116,7 +116,7 @@ impl Slab {
             if begin < end { &own[at(begin)..at(end)] } else { &[] }
         };
         let [below, above] = of_others(team, |rank| part(self.rows(rank)))?;
-        // Own points are many, and all of them are held.
+        // Extend `own` instead of copying it: own points are many, and all of them are held.
         own.extend(above);
         if !below.is_empty() {
             own.splice(0..0, below);
@@ -124,13 +124,14 @@ impl Slab {
         Ok(own)
     }
 
-    /// Brings the places of all points to every rank. Waits for the other ranks.
+    /// Brings the coefficients of all points to every rank. Waits for the other ranks.
     pub(super) fn whole<T: Real, C: Communicator>(&self, team: &Team<C>, own: &[T]) -> Result<Vec<T>> {
         gathered(team, |_| own)
     }
 }
 
-/// What all ranks have for this one, in the order of the ranks. Waits for the other ranks.
+/// Returns what all ranks have for this one, in the order of the ranks. `part` is what this one has for a rank. Waits
+/// for the other ranks.
 pub(super) fn gathered<'a, T: Real, C: Communicator>(
     team: &Team<C>,
     part: impl Fn(usize) -> &'a [T],
@@ -141,8 +142,8 @@ pub(super) fn gathered<'a, T: Real, C: Communicator>(
     Ok(all)
 }
 
-/// What the ranks below this one have for it, and those above, each in the order of the ranks. `part` is what this one
-/// has for a rank. Waits for the other ranks.
+/// Returns what the ranks below this one have for it, and what those above have, each in the order of the ranks. `part`
+/// is what this one has for a rank. Waits for the other ranks.
 fn of_others<'a, T: Real, C: Communicator>(team: &Team<C>, part: impl Fn(usize) -> &'a [T]) -> Result<[Vec<T>; 2]> {
     let me = team.rank();
     let of = |rank: usize| if rank == me { Vec::new() } else { bytemuck::cast_slice(part(rank)).to_vec() };

@@ -22,8 +22,8 @@ pub struct Aggregates {
 }
 
 impl Aggregates {
-    /// Makes aggregates of the nodes of a graph around its [`roots`]. `a` is the matrix that the graph was made from;
-    /// it gives the weights.
+    /// Aggregates the nodes of a graph around its [`roots`]. `a` is the matrix that the graph was made from; it gives
+    /// the weights.
     ///
     /// ```
     /// use spandrel_formats::amg::{Aggregates, Strength};
@@ -42,11 +42,11 @@ impl Aggregates {
         Self::from_assignment(Self::joined(graph, a, &joined), roots.len())
     }
 
-    /// One of the two passes: lets every node without an aggregate join that of its strongest neighbour which has one.
-    /// `assigned` holds the aggregate of each node or [`UNASSIGNED`]; at first only roots have one.
+    /// One of the two passes: lets every node without an aggregate join the aggregate of its strongest neighbour that
+    /// has one. `assigned` holds the aggregate of each node or [`UNASSIGNED`]; at first only roots have one.
     ///
     /// # Panics
-    /// Unless `assigned` has an element per node, like indexing a slice.
+    /// Unless `assigned` has one element per node.
     pub fn joined<T: Real>(graph: &Strength, a: &Csr<T>, assigned: &[Ordinal]) -> Vec<Ordinal> {
         let joined = |node: usize| {
             let own = assigned[node];
@@ -65,8 +65,8 @@ impl Aggregates {
         (0..graph.nodes()).into_par_iter().with_min_len(CHUNK).map(joined).collect()
     }
 
-    /// Takes the aggregate of each node, or [`UNASSIGNED`], and the number of aggregates, of which some may have no
-    /// node here.
+    /// Makes aggregates from the aggregate of each node, or [`UNASSIGNED`], and the number of aggregates. Some of them
+    /// may have no node here.
     pub fn from_assignment(of: Vec<Ordinal>, count: usize) -> Self {
         Self { of, count }
     }

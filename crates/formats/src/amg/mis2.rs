@@ -20,25 +20,25 @@ use crate::index::Ordinal;
 const ROOT: u64 = 0;
 const OUT: u64 = u64::MAX;
 
-/// The nodes of a graph of which other ranks have some. [`roots_among`] asks it for what it cannot know by itself.
+/// Gives [`roots_among`] access to the nodes of a graph that other ranks have.
 pub trait Others {
-    /// Why an answer fails.
+    /// The error if another rank cannot answer.
     type Error;
 
-    /// Overwrites the words of nodes that other ranks have with those of their owners.
+    /// Overwrites the elements of `words` for nodes of other ranks with those of their owners.
     ///
     /// # Errors
     /// An owner does not answer.
     fn refresh(&mut self, words: &[AtomicU64]) -> Result<(), Self::Error>;
 
-    /// Whether any rank has undecided nodes, where this one has `mine`.
+    /// Returns true if any rank has undecided nodes. This rank has `mine` of them.
     ///
     /// # Errors
     /// A rank does not answer.
     fn is_any(&mut self, mine: usize) -> Result<bool, Self::Error>;
 }
 
-/// A graph that is here, whole.
+/// No other ranks: the whole graph is here.
 struct Nobody;
 
 impl Others for Nobody {
@@ -59,9 +59,9 @@ pub fn roots(graph: &Strength) -> Vec<Ordinal> {
     roots
 }
 
-/// As [`roots`], for a graph of which other ranks have some nodes: those have no couplings here. Finds the roots among
-/// the nodes of this rank. `number` gives the number of a node in the whole graph. All ranks call it, and together they
-/// find the roots of the whole graph.
+/// As [`roots`], for a graph that lies on several ranks. Nodes of other ranks have no couplings here. Finds the roots
+/// among the nodes of this rank. `number` gives the number of a node in the whole graph. All ranks call it, and
+/// together they find the roots of the whole graph.
 ///
 /// # Errors
 /// Those of `others`.
@@ -101,7 +101,8 @@ pub fn roots_among<E>(
             }
         });
         undecided = undecided.into_par_iter().filter(|&node| !matches!(at(&state, node), ROOT | OUT)).collect();
-        // A node next to a root stays so. A node with only decided neighbours changes no more, once it has seen them.
+        // A node next to a root remains one. A node whose neighbours are all decided no longer changes once it has read
+        // them.
         open = open.into_par_iter().filter(|&node| !matches!(at(&near, node), ROOT | OUT)).collect();
         round += 1;
     }

@@ -5,10 +5,10 @@
 //! vectors that lies on the aggregate, orthonormalised by modified Gram-Schmidt in the order of the rows. So T times
 //! the coarse vectors is the near-null space again.
 //!
-//! [`smoothed`] returns P = (I - omega E^-1 A_f) T. A_f is A without the weak couplings, whose entries are added to the
+//! [`smoothed`] returns P = (I - omega E^-1 A_f) T. A_f is A without the weak couplings. Their entries are added to the
 //! diagonal block of their node, so that A_f maps constants as A does. E is the diagonal of A_f, or the sum of the
 //! off-diagonal magnitudes of the row if that is larger. So no eigenvalue of E^-1 A_f exceeds 2 in magnitude
-//! (Gershgorin). Vanek's 4/3, divided by that bound, gives omega = 2/3, and no eigenvalue need be estimated.
+//! (Gershgorin). Vanek's 4/3, divided by that bound, gives omega = 2/3, so no eigenvalue has to be estimated.
 //!
 //! Cost: T reads the vectors once; P reads the entries of A three times.
 
@@ -80,7 +80,7 @@ impl<T: Real> Tentative<T> {
                 if factors[c * vectors + c].is_zero() {
                     dropped.push(aggregate * vectors + c);
                 }
-                // Column c of the vectors is the columns of Q up to c times these factors.
+                // Column c of the vectors is a sum of the columns of Q up to c with these factors.
                 for k in 0..vectors {
                     coarse[c * size + aggregate * vectors + k] = factors[k * vectors + c];
                 }
@@ -104,7 +104,8 @@ impl<T: Real> Tentative<T> {
         &self.rows
     }
 
-    /// Takes what [`Tentative::rows`] gives, for [`smoothed`]. The coarse vectors are left out.
+    /// Makes a prolongation for [`smoothed`] from the values that [`Tentative::rows`] returns. It has no coarse
+    /// vectors.
     ///
     /// # Errors
     /// [`Error::Shape`] unless `rows` holds whole rows of `vectors` entries, at least one.
@@ -121,7 +122,7 @@ impl<T: Real> Tentative<T> {
     }
 }
 
-/// Returns orthonormal columns, and the triangle of factors (row by row) that gives the original columns again. A
+/// Returns orthonormal columns, and the triangle of factors (row by row) that reproduces the original columns. A
 /// dependent column becomes zero.
 fn gram_schmidt<T: Real>(mut columns: Vec<Vec<T>>) -> (Vec<Vec<T>>, Vec<T>) {
     let k = columns.len();
@@ -140,7 +141,8 @@ fn gram_schmidt<T: Real>(mut columns: Vec<Vec<T>>) -> (Vec<Vec<T>>, Vec<T>) {
             }
         }
         let left = dot(column, column).sqrt();
-        // What rounding leaves of a dependent column: each subtraction errs, per row, by a roundoff of the column.
+        // The norm that rounding leaves of a dependent column: each subtraction errs by one roundoff of the column per
+        // row.
         let noise = T::from_f64(4.0 * (k * (column.len() + 2)) as f64 * T::UNIT_ROUNDOFF) * given;
         if left > noise {
             factors[c * k + c] = left;
@@ -156,8 +158,8 @@ fn gram_schmidt<T: Real>(mut columns: Vec<Vec<T>>) -> (Vec<Vec<T>>, Vec<T>) {
 ///
 /// F has the strong entries of A, and in each row one entry for every unknown of the row's own node. P has one row per
 /// row of A and `vectors` columns per aggregate that the row of F reaches. The row of a node without an aggregate is
-/// empty. Each entry of P is summed from +0 by `fma` over the row of F in the order of the columns, as products of
-/// sparse matrices are.
+/// empty. Each entry of P is summed from +0 by `fma` over the row of F, in the order of the columns, as in products of
+/// sparse matrices.
 ///
 /// # Errors
 /// [`Error::TooLarge`]; [`Error::OutOfMemory`].
@@ -214,8 +216,8 @@ pub fn smoothed<T: Real>(
     )
 }
 
-/// Computes the values of P again, for other values of A. P has the pattern that [`smoothed`] gave it; this is not
-/// checked, and other patterns give other numbers. Has the bits of [`smoothed`]. In parallel.
+/// Computes the values of P again, for other values of A, in parallel and with the bits of [`smoothed`]. P must have
+/// the pattern that [`smoothed`] gave it. This is not checked; with another pattern the values mean nothing.
 ///
 /// # Errors
 /// [`Error::Shape`] unless A and P have as many rows as the graph, with P unchanged.
@@ -239,8 +241,8 @@ pub fn smooth_again<T: Real>(
     Ok(())
 }
 
-/// Adds a row of F T to `values`, which are zero. `cols` has a block of as many columns as there are vectors for each
-/// aggregate that the row interpolates from.
+/// Adds a row of F T to `values`, which are zero. For each aggregate that the row interpolates from, `cols` has a block
+/// of one column per vector.
 fn smooth_row<T: Real>(
     a: &Csr<T>,
     graph: &Strength,
@@ -275,7 +277,7 @@ fn smooth_row<T: Real>(
     own.into_iter().flatten().for_each(|j| add(j, filter.own(j)));
 }
 
-/// What a row of F is made of, besides the strong entries of A.
+/// The parts of a row of F besides the strong entries of A.
 struct Filter<T> {
     row: usize,
     /// -omega over the row's entry of E; 0 if that is 0.

@@ -18,18 +18,20 @@ const CHUNK: usize = 1024;
 pub struct Scaling<T> {
     /// The diagonal.
     pub diagonal: Vec<T>,
-    /// One over it.
+    /// One over the diagonal.
     pub inverse: Vec<T>,
     /// A bound on the magnitudes of the eigenvalues of D^-1 A, at least 1. For any positive w, max_i (|D^-1 A| w)_i /
-    /// w_i is one (Collatz); this is the smaller of those for w = 1 and w = |D^-1 A| 1, in f64 and stored order.
+    /// w_i is such a bound (Collatz). This is the smaller of those for w = 1 and w = |D^-1 A| 1, in f64 and stored
+    /// order.
     pub bound: f64,
     /// The first row with an entry that is not finite, or without a positive diagonal entry that has a finite inverse.
-    /// If there is one, the rest means nothing.
+    /// If there is one, the other fields mean nothing.
     pub unfit: Option<usize>,
 }
 
 impl<T: Real> Scaling<T> {
-    /// Looks at every entry. Rows run in parallel; the result does not depend on how many at once.
+    /// Computes the scaling from every entry. Rows run in parallel; the result does not depend on the number of
+    /// threads.
     pub fn of(a: &Csr<T>) -> Self {
         let Ok(scaling) = Self::among(a, 0..a.nrows(), &mut |unfit, most, _| Ok::<_, Infallible>((unfit, most)));
         scaling

@@ -1,8 +1,8 @@
 //! Which nodes are strongly coupled: the graph that aggregates are made of.
 //!
-//! The weight of two nodes is the largest magnitude in the block of entries between them. It is strong if w_ij^2 >=
-//! theta^2 m_i m_j, where m_i is the largest weight of node i. Both nodes count, so a soft node is not aggregated with
-//! a stiff one across a jump of the coefficients.
+//! The weight of two nodes is the largest magnitude in the block of entries between them. The coupling is strong if
+//! w_ij^2 >= theta^2 m_i m_j, where m_i is the largest weight of node i. Both nodes count, so a soft node is not
+//! aggregated with a stiff one across a jump of the coefficients.
 //!
 //! Layout: as CSR without the diagonal, one row per node, neighbours ascending.
 //! Cost: three passes over the entries; 4 bytes per coupling and per node.
@@ -45,8 +45,8 @@ impl Strength {
         Self::with_shares(a, unknowns, theta, &shares)
     }
 
-    /// One over the largest weight of each node, infinite for a node without one. A rank that has only some rows of a
-    /// matrix takes the shares of the other nodes from their owners.
+    /// Returns one over the largest weight of each node, infinite for a node without couplings. A rank that has only
+    /// some rows of a matrix takes the shares of the other nodes from their owners.
     ///
     /// # Errors
     /// [`Error::Shape`] as [`Strength::of`].
@@ -70,7 +70,7 @@ impl Strength {
     /// As [`Strength::of`], with the [shares](Strength::shares) of the nodes.
     ///
     /// # Errors
-    /// [`Error::Shape`] unless there is a share per node; [`Error::OutOfMemory`].
+    /// [`Error::Shape`] unless there is one share per node; [`Error::OutOfMemory`].
     pub fn with_shares<T: Real>(a: &Csr<T>, unknowns: usize, theta: f64, shares: &[T]) -> Result<Self> {
         let (nodes, n) = (shares.len(), a.nrows());
         if nodes * unknowns != n || a.ncols() != n {
@@ -117,7 +117,7 @@ impl Strength {
     /// The nodes that a node is strongly coupled to, ascending.
     ///
     /// # Panics
-    /// If `node` is not a node, like indexing a slice.
+    /// If there is no such node.
     pub fn neighbours(&self, node: usize) -> &[Ordinal] {
         &self.neighbours[self.row_ptr[node] as usize..self.row_ptr[node + 1] as usize]
     }

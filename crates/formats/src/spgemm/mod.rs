@@ -4,9 +4,9 @@
 //! The pattern of C depends only on those of A and B: C stores an entry wherever two entries are multiplied, even if
 //! the sum is zero.
 //!
-//! The symbolic phase holds a row of C as a set of bits, one per column of B, with a list of the words that are not
-//! empty. It sorts this list instead of the columns. In the numeric phase each thread has one accumulator per column of
-//! B. All are +0 between rows; a row of C takes its values from them and resets them. If B has far more columns than
+//! The symbolic phase holds a row of C as a bit set with one bit per column of B, and a list of the words that are not
+//! zero. It sorts this list instead of the columns. In the numeric phase each thread has one accumulator per column of
+//! B. All are +0 between rows: a row of C takes its values from them and resets them. If B has far more columns than
 //! there are multiplications, the numeric phase searches the columns in the row of C instead.
 //!
 //! Order: stored. Every entry is summed from +0 by `fma` in the order of the entries of A's row. Any number of threads
@@ -60,12 +60,12 @@ pub struct SpgemmPlan {
     way: Way,
 }
 
-/// How the numeric phase finds the sum that a product belongs to.
+/// How the numeric phase finds the sum to which it adds a term.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Way {
     /// By column, in one accumulator per column of B.
     Near,
-    /// The same; rows of B are prefetched.
+    /// As [`Way::Near`], but rows of B are prefetched.
     Scattered,
     /// By a search among the columns of the row of C.
     Search,
@@ -183,8 +183,8 @@ impl SpgemmPlan {
         Ok((plan, c))
     }
 
-    /// Computes the values of C = A B. The matrices have the patterns of the symbolic phase; this is not checked beyond
-    /// their sizes, and other patterns give other numbers.
+    /// Computes the values of C = A B. The matrices must have the patterns of the symbolic phase. Only their sizes are
+    /// checked; with other patterns the values mean nothing.
     ///
     /// # Errors
     /// [`Error::Shape`] unless every matrix has the rows, columns and number of entries of the symbolic phase, with C
@@ -247,7 +247,7 @@ impl SpgemmPlan {
     }
 }
 
-/// Compares (rows, columns, entries) of matrices, whose parts are called `what`.
+/// Compares (rows, columns, entries) of matrices with the expected ones.
 ///
 /// # Errors
 /// [`Error::Shape`] for the first that differs.

@@ -16,8 +16,8 @@ pub(super) struct Pattern<'a> {
     pub(super) col_idx: &'a [Ordinal],
 }
 
-/// Computes the values of these rows of C. `sums` is +0 before and after. It is compiled a second time for processors
-/// with FMA, where it is many times as fast and gives the same bits.
+/// Computes the values of these rows of C. `sums` is +0 before and after. It is also compiled for processors with FMA,
+/// on which it is many times as fast and gives the same bits.
 pub(super) fn values_of<T: Real>(
     way: Way,
     a: &Csr<T>,
@@ -63,7 +63,7 @@ pub(super) fn values_of<T: Real>(
     body(way, a, b, rows, pattern, sums, out);
 }
 
-/// [`Way::Near`], or [`Way::Scattered`] if ASK.
+/// [`Way::Near`], or [`Way::Scattered`] if `ASK`.
 #[inline(always)]
 fn accumulate<T: Real, const ASK: bool>(
     a: &Csr<T>,
@@ -129,7 +129,7 @@ pub(super) fn ask<T: Real, const VALUES: bool>(a: &Csr<T>, b: &Csr<T>, entry: us
         prefetch(b.col_idx(), end);
         if VALUES {
             let line = 64 / T::BYTES;
-            // The hardware follows a longer row by itself.
+            // The hardware prefetches the rest of a longer row.
             (begin..end.min(begin + 4 * line)).step_by(line).for_each(|at| prefetch(b.values(), at));
             prefetch(b.values(), end);
         }

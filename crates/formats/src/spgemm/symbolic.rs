@@ -13,7 +13,7 @@ const GRANULE: usize = 16;
 /// The least work of a task: its multiplications plus its rows. Starting a task on another thread costs some
 /// microseconds; this much work takes about 50.
 const TASK_WORK: u64 = 1 << 15;
-/// Tasks per thread, so that other threads take over the tasks of one that is held up.
+/// Tasks per thread. Several, so that other threads can take over the tasks of a delayed one.
 const TASKS_PER_THREAD: usize = 8;
 
 /// Cuts the rows into tasks of about the same work. Returns where the rows of each begin, with the number of rows at
@@ -65,13 +65,13 @@ pub(super) fn cut<T: Real>(team: &impl Team, a: &Csr<T>, b: &Csr<T>) -> Result<(
     Ok((begins, before))
 }
 
-/// Rows at which [`is_scattered`] looks.
+/// The number of rows that [`is_scattered`] samples.
 const SAMPLED: usize = 512;
-/// Distance up to which rows of B count as neighbours there: a few cache lines, which the hardware prefetches.
+/// Rows of B up to this far apart count as neighbours there: a few cache lines, which the hardware prefetches.
 const NEAR: Ordinal = 8;
 
-/// Returns true if a row of A mostly needs rows of B that are not near those of the row above. Those should be
-/// prefetched.
+/// Returns true if a row of A mostly needs rows of B that are not near those that the previous row of A needs. Such
+/// rows should be prefetched.
 pub(super) fn is_scattered<T: Real>(a: &Csr<T>) -> bool {
     let step = (a.nrows() / SAMPLED).max(1);
     let (mut near, mut seen) = (0, 0);
@@ -94,8 +94,8 @@ pub(super) struct ColumnSet {
 
 /// Columns of a word.
 const WORD: Ordinal = u64::BITS;
-/// From this many words on, a set is drained by a scan from its first word to its last instead of a sort, if they lie
-/// close enough.
+/// A set of at least this many words is drained by a scan from its first word to its last instead of a sort, if the
+/// words lie close together.
 const MANY: usize = 64;
 
 impl ColumnSet {
@@ -112,7 +112,7 @@ impl ColumnSet {
         *place |= bits;
     }
 
-    /// Adds columns in ascending order. Those of one word are put together before they reach memory.
+    /// Adds columns in ascending order. Bits of one word are combined in a register before the word is written.
     #[inline(always)]
     fn add_all(&mut self, cols: &[Ordinal]) {
         let Some(&first) = cols.first() else { return };
@@ -171,7 +171,7 @@ pub(super) fn columns<T: Real, const ASK: bool>(
         let bytes = ((found.len() + most) * size_of::<Ordinal>()) as u64;
         found.try_reserve(most).map_err(|_| Error::OutOfMemory { what: "columns", bytes })?;
         set.drain(&mut found);
-        // A number that is too large saturates: the sum is refused later.
+        // A number that is too large is capped; the sum is refused later.
         *end = found.len().min(Offset::MAX as usize) as Offset;
     }
     Ok(found)

@@ -54,6 +54,6 @@ __all__ = [
 
 __version__: str = _core.__version__
 
-# A fork copies no threads, so the child has to know.
+# A fork copies no threads, so the child must be told that it has lost the pool.
 if hasattr(_os, "register_at_fork"):
     _os.register_at_fork(after_in_child=_core.forked)

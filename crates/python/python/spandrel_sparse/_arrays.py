@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 def number_type(*dtypes: Any) -> np.dtype[Any]:
-    """The type to compute in: float32 if all are that, else float64."""
+    """The type to compute in: float32 if all of them are float32, otherwise float64."""
     import numpy as np
 
     single = True
@@ -32,7 +32,7 @@ def number_type(*dtypes: Any) -> np.dtype[Any]:
 
 
 def is_on_gpu(array: Any) -> bool:
-    """Whether an array lies on a GPU and says so."""
+    """Whether an array lies on a GPU and has an interface that says so."""
     import numpy as np
 
     if isinstance(array, np.ndarray):
@@ -62,7 +62,7 @@ def plain(array: Any, name: str) -> npt.NDArray[Any]:
 
 
 def contiguous(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> _Vector:
-    """A one-dimensional array in order and aligned; the same if it is so already."""
+    """A contiguous and aligned one-dimensional array; the given one if it is so already."""
     import numpy as np
 
     made: _Vector = np.ascontiguousarray(array, dtype)
@@ -70,7 +70,7 @@ def contiguous(array: npt.NDArray[Any], dtype: np.dtype[Any]) -> _Vector:
 
 
 def vector(array: Any, n: int, dtype: np.dtype[Any], name: str) -> _Vector:
-    """A vector of `n` elements, given as such or as a column."""
+    """A vector of `n` elements, given with one dimension or as a column."""
     found = plain(array, name)
     if found.shape not in ((n,), (n, 1)):
         raise ValueError(f"{name} has shape {found.shape}, expected ({n},)")
@@ -106,7 +106,7 @@ def matrix(given: Any, dtype: Any = None) -> _core.Matrix:
 
 
 def ordered(indices: npt.NDArray[Any]) -> npt.NDArray[Any]:
-    """Indices in order and aligned, in the byte order of this machine."""
+    """Indices, contiguous and aligned, in the byte order of this machine."""
     import numpy as np
 
     made = np.ascontiguousarray(indices, indices.dtype.newbyteorder("="))

@@ -1,4 +1,4 @@
-"""The convergence curve as SVG. It draws in the colour of the text around it, so it can be read on light and dark pages."""
+"""The convergence curve as SVG, in the colour of the surrounding text, so it is readable on light and dark pages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def _ticks(low: int, high: int, most: int) -> list[int]:
 
 
 def _thinned(points: list[tuple[int, float]]) -> list[tuple[int, float]]:
-    """At most `MOST` points, the least and the largest of each stretch among them."""
+    """At most `MOST` points, which include the smallest and the largest of each section."""
     if len(points) <= MOST:
         return points
     size = math.ceil(2 * len(points) / MOST)

@@ -22,7 +22,7 @@ class Device:
     usable : bool
         Whether solves can run there.
     why : str or None
-        Why solves cannot run there, if so.
+        Why solves cannot run there; None if they can.
     """
 
     name: str

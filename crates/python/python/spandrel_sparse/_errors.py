@@ -14,7 +14,7 @@ class SpandrelError(RuntimeError):
     Attributes
     ----------
     status : str or None
-        The word for it, as in `Outcome.status`, if there is one: ``"zero_pivot"``, ``"not_finite"``.
+        The name of the failure, as in `Outcome.status`, if it has one: ``"zero_pivot"``, ``"not_finite"``.
     """
 
     status: str | None
@@ -34,7 +34,7 @@ class NotConverged(SpandrelError):
     Attributes
     ----------
     solution : Solution
-        What the solve reached.
+        The result that the solve reached.
     """
 
     solution: Solution
@@ -55,9 +55,9 @@ class SolveInterrupted(KeyboardInterrupt):
     Attributes
     ----------
     x : ndarray or None
-        The x that was reached. A solve that begins there continues. None if no iteration had begun.
+        The x that was reached; pass it as x0 to continue. None if no iteration had begun.
     solution : Solution or None
-        The same with its outcome, if a `Solver` or `solve` was interrupted.
+        That x with its outcome, if a `Solver` or `solve` was interrupted.
     """
 
     x: Any

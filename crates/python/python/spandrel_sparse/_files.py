@@ -28,25 +28,25 @@ def _is_single(dtype: Any) -> bool:
 
 
 def _first_line(start: bytes) -> bytes:
-    """The first line of a file that begins so, which may be gzipped."""
+    """The first line of a file with these first bytes, which may be gzipped."""
     if start[:2] == b"\x1f\x8b":
         try:
             start = zlib.decompressobj(wbits=31).decompress(start, 1024)
         except zlib.error:
-            return b""  # the reader says what is wrong
+            return b""  # the reader will report what is wrong
     return start.split(b"\n", 1)[0]
 
 
 def read_mtx(source: _Source, *, dtype: npt.DTypeLike = "float64") -> Any:
     """Read a Matrix Market file, in parallel.
 
-    Symmetric files are expanded to the full matrix, and entries at the same place are summed. Gzip is recognised by the file's
+    Symmetric files are expanded to the full matrix, and repeated entries are summed. Gzip is recognised by the file's
     first bytes. An error in the file is a `ValueError` with line and column; something unusual is a warning.
 
     Parameters
     ----------
     source : str, path or binary file
-        The file, or something open with `read`.
+        The path of the file, or an open file or other object with `read`.
     dtype : {"float64", "float32"}
         The type of the values.
 
@@ -197,7 +197,7 @@ class Spy:
     def png(self) -> bytes:
         """The picture as a PNG file."""
         height, width = self.pixels.shape
-        # One byte of filter type, none, before each row.
+        # Each row begins with one byte for its filter; 0 is none.
         rows = b"".join(b"\0" + row.tobytes() for row in self.pixels)
 
         def chunk(kind: bytes, body: bytes) -> bytes:

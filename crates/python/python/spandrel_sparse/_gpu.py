@@ -9,7 +9,7 @@ from . import _core
 
 
 def describe(array: Any) -> _core.DeviceArray:
-    """Where an array lies. DLPack is tried first, because with it the array's library says what to wait for."""
+    """Describe where an array lies. DLPack is tried first, because with it the array's library orders its own work."""
     if hasattr(array, "__dlpack__"):
         return _core.DeviceArray.from_dlpack(array)
     return _core.DeviceArray.from_interface(array)
@@ -23,15 +23,15 @@ def namespace(array: Any) -> Any:
 
 
 def start(b: Any, x0: Any) -> Any:
-    """A new array of the library of `b` that holds x0, or zeros: x is written there."""
+    """A new array of the same library as `b` that holds x0, or zeros. The solve writes x there."""
     zeros = namespace(b).zeros_like(b)
-    # A sum is a new array in every library, and the caller's x0 stays as it is.
+    # A sum is a new array in every library, so the caller's x0 is not changed.
     made = zeros if x0 is None else zeros + x0
-    # JAX makes arrays asynchronously. Nobody else has this one, so it may be written once it is there.
+    # JAX makes arrays asynchronously. Nobody else has this one, so the solve may write to it once it exists.
     wait = getattr(made, "block_until_ready", None)
     return made if wait is None else wait()
 
 
 def to_host(matrix: Any) -> Any:
-    """A matrix of cupyx.scipy.sparse as one of scipy.sparse, from which a preconditioner is made."""
+    """Convert a matrix of cupyx.scipy.sparse to one of scipy.sparse, from which a preconditioner can be made."""
     return matrix.get() if hasattr(matrix, "get") else matrix

@@ -41,7 +41,7 @@ def cg(
     rtol, atol : float
         The goal ``norm(b - A @ x) <= max(rtol * norm(b), atol)``. It is checked with the residual recomputed from x.
     maxiter : int, optional
-        The limit of iterations. Default 10 per row.
+        The maximum number of iterations. Default 10 per row.
     M : str, sparse matrix, ndarray or LinearOperator, optional
         An approximation of the inverse of A, as in SciPy; or the name of a preconditioner to make, such as ``"jacobi"``, ``"ic0"``,
         ``"mg"`` (see `Solver`).
@@ -120,17 +120,17 @@ def gmres(
 ) -> tuple[Any, int]:
     """Solve A x = b by generalised minimal residuals. The counterpart of `scipy.sparse.linalg.gmres`.
 
-    It preconditions from the right, while SciPy does so from the left. So it minimises the residual of the given system, which is
-    also what callbacks get.
+    It preconditions from the right, while SciPy preconditions from the left. So it minimises the residual of the given system.
+    Callbacks get this residual too.
 
     Parameters
     ----------
     A, b, x0, rtol, atol, M, device
         As in `cg`.
     restart : int, optional
-        Steps of a cycle. Default 20, at most n.
+        The number of steps per cycle. Default 20, at most n.
     maxiter : int, optional
-        The limit of cycles, or of steps with a callback of type ``"legacy"``. Default 10 per row.
+        The maximum number of cycles, or of steps with a callback of type ``"legacy"``. Default 10 per row.
     callback : callable, optional
         Called as `callback_type` says.
     callback_type : {"x", "pr_norm", "legacy"}, optional
@@ -172,7 +172,7 @@ def gmres(
 
 
 class _Call:
-    """One call of one of these functions."""
+    """One call of `cg`, `bicgstab` or `gmres`."""
 
     # Only for GMRES.
     restart = 20
@@ -281,7 +281,7 @@ class _Call:
         return x, self.info(outcome["status"], outcome["iterations"], broke and broke[0])
 
     def iterate_on_gpu(self, A: Any, b: _core.DeviceArray, x: _core.DeviceArray) -> dict[str, Any]:
-        """Without a preconditioner everything stays where it is."""
+        """Solve without a preconditioner, so that matrix and vectors stay on the GPU."""
         if not getattr(A, "has_canonical_format", True):
             A = A.copy()
             A.sum_duplicates()
@@ -290,7 +290,7 @@ class _Call:
         return _core.iterate_on_device(self.method, shape, indptr, indices, data, b, x, goal, self.kind, self.callback)
 
     def steps(self) -> int:
-        """The limit of iterations."""
+        """The maximum number of iterations."""
         return self.maxiter * self.restart if self.method == "gmres" and not self.counts_steps else self.maxiter
 
     def goal(self) -> dict[str, Any]:
@@ -323,7 +323,7 @@ class _Call:
 
 
 def _is_operator(A: Any) -> bool:
-    """Whether a matrix is known only by its products."""
+    """Whether a matrix is an operator, which is known only by its products."""
     return hasattr(A, "matvec") and not hasattr(A, "tocsr")
 
 
@@ -339,7 +339,7 @@ def _as_operator(M: Any, shape: tuple[int, int]) -> Any:
 
 
 def _function(function: Callable[[Any], Any], dtype: Any) -> Callable[[Any], Any]:
-    """The function with results as the native module takes them."""
+    """Wrap a function so that its results are arrays that the native module takes."""
 
     def called(x: Any) -> Any:
         found = _arrays.plain(function(x), "the result of an operator")

@@ -13,7 +13,7 @@ class Preconditioner(LinearOperator):  # type: ignore[misc]
     """M^-1 of a solver."""
 
     def __init__(self, native: _core.Solver, shape: tuple[int, int], dtype: Any) -> None:
-        # From residuals to corrections.
+        # M^-1 maps residuals, one per row of A, to corrections, one per column.
         super().__init__(dtype, (shape[1], shape[0]))
         self._native = native
 

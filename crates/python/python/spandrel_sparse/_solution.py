@@ -34,13 +34,13 @@ class Outcome:
     target : float
         The goal of `true_residual`.
     restarts : int
-        How often the residual was recomputed and the direction restarted; for GMRES every cycle after the first.
+        How often the residual was recomputed and the search direction restarted. For GMRES, the number of cycles after the first.
     history : ndarray
         Residual norms over ``norm(b)``: the first one, then one per iteration.
     breakdown : tuple of str and int, or None
-        The scalar that stopped the method, and in which iteration.
+        The scalar that stopped the method, and the iteration in which it did.
     note : str or None
-        Anything else to know.
+        A further remark.
     backward_error : tuple of float, or None
         The normwise and componentwise backward error of x, if they were computed.
     condition : float or None
@@ -80,7 +80,7 @@ class Attempt:
     status : str
         How it ended, as in `Outcome.status`.
     iterations : int
-        After how many iterations.
+        The number of iterations until then.
     true_residual : float
         ``norm(b - A @ x) / norm(b)`` of the x that it left; NaN if it was not measured.
     seconds : float
@@ -102,13 +102,13 @@ class Times:
     Attributes
     ----------
     analyze : float
-        Structure, choices, renumbering.
+        Examining the structure, choosing, renumbering.
     load : float
-        Matrix and vectors onto the device, the matrix in its format.
+        Copying matrix and vectors to the device, the matrix in its format.
     setup : float
-        The preconditioner, or a factorisation.
+        Making the preconditioner, or a factorisation.
     solve : float
-        The iteration with its last residual, or the solve with factors.
+        The iteration, with the residual at its end, or the solve with factors.
     """
 
     analyze: float
@@ -118,7 +118,7 @@ class Times:
 
     @property
     def total(self) -> float:
-        """All of them."""
+        """The sum of all phases."""
         return self.analyze + self.load + self.setup + self.solve
 
 
@@ -131,7 +131,7 @@ class Plan:
     shape : tuple of int
         Rows and columns of the matrix.
     nnz : int
-        Its entries.
+        The number of its entries.
     symmetric : bool
         Whether it equals its transpose, exactly.
     backend : str
@@ -143,11 +143,11 @@ class Plan:
     rtol, atol : float
         The goal: ``norm(b - A @ x) <= max(rtol * norm(b), atol)``.
     maxiter : int
-        The limit of iterations.
+        The maximum number of iterations.
     restart : int
-        Steps of a GMRES cycle.
+        The number of steps per GMRES cycle.
     warnings : list of str
-        What to know before a solve.
+        Warnings that are known before a solve.
     """
 
     shape: tuple[int, int]
@@ -189,11 +189,11 @@ class Solution:
     outcomes : list of Outcome
         How the solve of each right-hand side ended. An interrupted one is the last.
     method, preconditioner : str
-        What the solve ended with.
+        The method and the preconditioner with which the solve ended.
     attempts : list of Attempt
         What was tried before and given up.
     note : str or None
-        Anything else to know: what took over from what, how a factorisation went.
+        A further remark, for example what took over from what, or how a factorisation went.
     times : Times or None
         Seconds of this solve, for one right-hand side on the host.
     plan : Plan

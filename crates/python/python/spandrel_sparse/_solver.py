@@ -1,4 +1,4 @@
-"""`Solver`, which is set up once and solves for any number of right-hand sides, and `solve` for one."""
+"""`Solver`, which is set up once for any number of solves, and `solve` for a single one."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ class Settings(TypedDict, total=False):
 class Solver:
     """Solves A x = b for one matrix and any number of right-hand sides.
 
-    Whatever you do not name is chosen from the matrix and the device; `plan` says what was chosen, and why. If a choice fails, another takes
-    over. If you name nothing, a solve ends in an answer or in the reason why there is none.
+    Choices that you leave open are made from the matrix and the device; `plan` says what was chosen, and why. If such a choice fails,
+    another takes over. If you leave everything open, a solve ends with an answer or with the reason why there is none.
 
     Parameters
     ----------
@@ -61,7 +61,7 @@ class Solver:
     device : {"auto", "cpu", "cuda", "cuda:N"}
         Where to run. ``"auto"`` is the first GPU that can be used, else the CPU.
     format : str
-        The storage format of the iteration: ``"auto"`` (by a model), ``"measured"`` (by trying), or a name such as ``"sell"``.
+        The storage format of the iteration: ``"auto"`` (by a model), ``"measured"`` (by timing a few), or a name such as ``"sell"``.
     precision : {"native", "mixed", "refined"}
         ``"mixed"`` keeps the preconditioner in float32; ``"refined"`` iterates in float32 and corrects in float64.
     reorder : {"auto", "none", "bfs", "rcm", "amd"}
@@ -69,21 +69,21 @@ class Solver:
     scale : {"auto", "none", "equilibrate", "match"}
         How rows and columns are scaled for an iteration.
     null_space : {"none", "constant"}
-        What is known about the null space.
+        The null space of A, if you know it: ``"constant"`` for the constant vectors.
     least_squares : bool
-        Whether the x with the least ``norm(b - A @ x)`` is wanted, for a matrix of any shape and rank.
+        Whether to find the x with the least ``norm(b - A @ x)``, for a matrix of any shape and rank.
     rtol : float, optional
         The goal ``norm(b - A @ x) <= max(rtol * norm(b), atol)``. Default 1e-8, or 1e-5 in float32.
     atol : float
         See `rtol`.
     maxiter : int, optional
-        The limit of iterations. Default 20 per row; less if an iteration has become long and is far from its end.
+        The maximum number of iterations. Default 20 per row, but an iteration that has run long and is far from its goal ends earlier.
     restart : int, optional
-        Steps of a GMRES cycle. Default 30.
+        The number of steps per GMRES cycle. Default 30.
     stagnation : int, optional
         Iterations without a smaller residual after which CG and BiCGStab give up. Default: never.
     check_every : int, optional
-        Iterations between two looks of the host, at which callbacks are called. Default 16. It changes no bit of x.
+        The host looks at the iteration, and calls the callback, every so many iterations. Default 16. It changes no bit of x.
     memory_limit : int, optional
         Bytes that the factors of a complete factorisation may take. Default 16 GiB with ``method="direct"``, else half of the free memory.
     reproducible : bool
@@ -98,8 +98,8 @@ class Solver:
     Notes
     -----
     The interpreter's lock is released during set-up and solves. Several threads may share a solver; they take turns. Ctrl-C ends
-    a set-up between two of its phases and a solve at the next look, and raises `SolveInterrupted`, which has the x reached. A complete
-    factorisation is one phase.
+    a set-up at the end of its current phase, and a solve at the next look. It raises `SolveInterrupted`, which has the x reached. A
+    complete factorisation is one phase.
 
     Examples
     --------
@@ -166,7 +166,7 @@ class Solver:
             "updatable": updatable,
         }
         self._native = _core.Solver(matrix, settings, "residual", True)
-        # Values without a matrix are taken in the order of CSR only.
+        # Values without a matrix are taken only in the order of CSR.
         self._takes_values = getattr(A, "format", None) == "csr"
         self._shape, self._nnz, self._dtype = matrix.shape, matrix.nnz, matrix.dtype
 
@@ -184,7 +184,7 @@ class Solver:
 
     @property
     def plan(self) -> Plan:
-        """What runs, and why. It changes if a solve goes on with another choice."""
+        """The choices and their reasons. The plan changes if another choice takes over in a solve."""
         return Plan(**self._native.plan())
 
     @property
@@ -200,7 +200,7 @@ class Solver:
         Parameters
         ----------
         b : array_like
-            One right-hand side, or a column for each of several: then X has as many columns. An array on a GPU (CuPy, PyTorch, JAX, or
+            One right-hand side, or several as columns; then X has as many columns. An array on a GPU (CuPy, PyTorch, JAX, or
             anything with ``__cuda_array_interface__`` or DLPack) is used in place by a solver that runs on that GPU.
         x0 : array_like, optional
             Where to begin. Default zero.
@@ -228,7 +228,7 @@ class Solver:
                 except SolveInterrupted as interrupted:
                     self._told(interrupted)
                     raise
-        # Whoever asked for the end knows about it.
+        # Do not warn if the callback ended the solve: the caller asked for that.
         if status not in ("converged", "interrupted"):
             warnings.warn(text or status, NotConvergedWarning, stacklevel=2)
         return x
@@ -371,14 +371,14 @@ def solve(
     updatable: bool = False,
     **settings: Unpack[Settings],
 ) -> Solution:
-    """Solve A x = b, and choose everything that is not named.
+    """Solve A x = b, and choose everything that is left open.
 
     Parameters
     ----------
     A : sparse matrix or ndarray
         Any format of scipy.sparse, or a dense array.
     b : array_like
-        One right-hand side, or a column for each of several; also an array on a GPU.
+        One right-hand side, or several as columns; also an array on a GPU.
     x0 : array_like, optional
         Where to begin. Default zero.
     callback : callable, optional

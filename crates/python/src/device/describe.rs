@@ -10,15 +10,15 @@ use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyCapsule, PyDict};
 
-/// DLPack's number for memory of a CUDA device, and for memory that CUDA manages on both sides.
+/// DLPack's number for memory of a CUDA device, and for managed memory of CUDA.
 const CUDA: i32 = 2;
 const CUDA_MANAGED: i32 = 13;
 /// The default stream, by DLPack's number and that of `__cuda_array_interface__`.
 const DEFAULT_STREAM: u64 = 1;
-/// The flag of a versioned tensor that may not be written.
+/// The flag of a versioned tensor that must not be written.
 const READ_ONLY: u64 = 1;
 
-/// What the elements are.
+/// The type of the elements.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Element {
     F32,
@@ -45,7 +45,7 @@ impl Element {
 /// A one-dimensional contiguous array in the memory of a GPU.
 #[pyclass(frozen, module = "spandrel_sparse._core")]
 pub(crate) struct DeviceArray {
-    /// Keeps the memory.
+    /// Keeps the memory alive.
     _owner: Py<PyAny>,
     pub(crate) pointer: u64,
     pub(crate) len: usize,
@@ -53,7 +53,7 @@ pub(crate) struct DeviceArray {
     pub(crate) writable: bool,
     /// The stream to wait for.
     pub(crate) stream: u64,
-    /// The GPU's number, if the array tells it.
+    /// The GPU's number, if the array gives it.
     pub(crate) ordinal: Option<usize>,
 }
 
@@ -212,7 +212,8 @@ impl DeviceArray {
         Self::new(object.clone().unbind(), (pointer, len), element, (!read_only, stream, None))
     }
 
-    /// The array that an object with `__dlpack__` gives. Its library makes the default stream wait for it.
+    /// The array that an object with `__dlpack__` gives. The object's library makes the default stream wait until the
+    /// array is written.
     #[staticmethod]
     fn from_dlpack(object: &Bound<'_, PyAny>) -> PyResult<Self> {
         let py = object.py();
@@ -224,7 +225,8 @@ impl DeviceArray {
         keywords.set_item("stream", DEFAULT_STREAM)?;
         let capsule = object.call_method("__dlpack__", (), Some(&keywords))?;
         let capsule = capsule.cast_into::<PyCapsule>()?;
-        // While the capsule keeps its name it frees the tensor itself, with the last reference to it.
+        // As long as the capsule keeps its name, it frees the tensor itself, when the last reference to the capsule
+        // goes.
         let owner = capsule.clone().into_any().unbind();
         let held = |name: &CStr| -> Option<NonNull<c_void>> { capsule.pointer_checked(Some(name)).ok() };
         if let Some(tensor) = held(c"dltensor") {
@@ -262,19 +264,19 @@ impl DeviceArray {
         self.pointer
     }
 
-    /// Whether its owner lets others write to it.
+    /// Whether the array's owner lets others write to it.
     #[getter]
     fn writable(&self) -> bool {
         self.writable
     }
 
-    /// The stream that is waited for.
+    /// The stream to wait for before the array is read.
     #[getter]
     fn stream(&self) -> u64 {
         self.stream
     }
 
-    /// The GPU's number, or `None` if the array does not tell it.
+    /// The GPU's number, or `None` if the array does not give it.
     #[getter]
     fn ordinal(&self) -> Option<usize> {
         self.ordinal

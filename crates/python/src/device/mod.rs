@@ -1,8 +1,8 @@
-//! Devices, and arrays that lie on a GPU: described by `__cuda_array_interface__` or by DLPack, used in place.
+//! Devices, and arrays on a GPU, which `__cuda_array_interface__` or DLPack describes and which are used in place.
 //!
-//! Order of work: a call waits until the array's owner has written it. It waits for the stream that the array names, or
-//! for the default stream with DLPack and if the array names none. It returns once its own work is done, so any stream
-//! of the caller's sees the result.
+//! Order of work: a call waits until the array's owner has written it. It waits for the stream that the array names.
+//! With DLPack, or if the array names none, it waits for the default stream. It returns once its own work is done, so
+//! every stream of the caller sees the result.
 
 mod describe;
 #[cfg(feature = "cuda")]
@@ -18,7 +18,7 @@ pub(crate) use solve::{iterate_on_device, solve_on};
 
 use crate::error::of_backend;
 
-/// The devices, one dictionary each, and why there is no GPU, if there is none.
+/// Returns one dictionary per device and, if there is no GPU, the reason.
 ///
 /// # Errors
 /// A CPU that cannot be opened.

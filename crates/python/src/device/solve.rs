@@ -21,19 +21,20 @@ use crate::solver::Typed;
 use crate::turn::Turn;
 use crate::watch::{Kind, Watch, broken_off};
 
-/// The GPUs of solves that have no solver of their own, opened once: kernels are loaded once for all such solves.
+/// The GPUs for solves without a solver of their own. Each is opened once, so its kernels are loaded once for all such
+/// solves.
 static OPEN: OnceLock<Turn<BTreeMap<usize, Cuda>>> = OnceLock::new();
 
 fn failed(why: String) -> Error {
     Error::Backend(BackendError::Device { device: "cuda", why })
 }
 
-/// An array that does not fit: what it is, and what to do.
+/// The error for an array that does not fit. It says what the array is and what to do.
 fn unfit(why: impl Into<String>) -> Error {
     Error::Unsupported { why: why.into() }
 }
 
-/// The number of the GPU on which an address lies. There is a driver: the caller has opened a GPU, or probed.
+/// Returns the number of the GPU on which an address lies. The caller has opened a GPU or probed, so there is a driver.
 fn ordinal_of(pointer: u64) -> Result<usize> {
     let mut ordinal: i32 = -1;
     let attribute = sys::CUpointer_attribute::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL;
@@ -45,12 +46,12 @@ fn ordinal_of(pointer: u64) -> Result<usize> {
     }
 }
 
-/// A GPU, and that its context is the current one of this thread.
+/// Makes the GPU's context the current one of this thread.
 fn bind(cuda: &Cuda) -> Result<()> {
     cuda.stream().context().bind_to_thread().map_err(|error| failed(error.to_string()))
 }
 
-/// Waits for the work of the array's owner, and makes sure that it lies on this GPU.
+/// Waits for the work of the array's owner, and checks that the array lies on this GPU.
 fn ready(cuda: &Cuda, array: &DeviceArray) -> Result<()> {
     if array.len == 0 {
         return Ok(());
@@ -77,9 +78,9 @@ fn borrowed<T: Number>(cuda: &Cuda, name: &str, array: &DeviceArray) -> Result<V
         return Err(unfit(format!("{name} is {found}, and the matrix is {expected}; convert one of them")));
     }
     ready(cuda, array)?;
-    // SAFETY: the array's owner keeps as many elements there for as long as the reference to it lives, which is longer
-    // than this call, at whose end the vector is dropped and the queue is empty; work that wrote them has been waited
-    // for. Others are asked not to write meanwhile.
+    // SAFETY: the array's owner keeps these elements as long as the reference to the array lives. That is longer than
+    // this call, at the end of which the vector is dropped and the queue is empty. The work that wrote the elements has
+    // ended. The documentation asks callers not to write in the meantime.
     Ok(unsafe { cuda.wrap_raw::<T>(array.pointer, array.len) }?)
 }
 
@@ -87,7 +88,7 @@ fn writable(x: &DeviceArray) -> Result<()> {
     if x.writable { Ok(()) } else { Err(unfit("x may not be written: its library says that it is read-only")) }
 }
 
-/// Solves A x = b for vectors on the solver's GPU, from the x given.
+/// Solves A x = b for vectors on the solver's GPU, from the given x.
 ///
 /// # Errors
 /// A solver that runs elsewhere; arrays of another type, size or GPU; those of the solve.
@@ -129,7 +130,7 @@ fn iterated<T: Number>(
     if indptr.len != nrows + 1 || indices.len != data.len {
         return Err(unfit("the arrays of the matrix contradict each other"));
     }
-    // Its type and its stream.
+    // Check the type, and wait for the stream.
     drop(borrowed::<T>(cuda, "the matrix", data)?);
     let raw =
         RawCsr { nrows, ncols, nnz: data.len, row_ptr: indptr.pointer, col_idx: indices.pointer, values: data.pointer };
@@ -159,7 +160,7 @@ fn iterated<T: Number>(
     outcome
 }
 
-/// Solves A x = b from the given x, without a preconditioner, on the GPU where matrix and vectors lie. They do not go
+/// Solves A x = b from the given x, without a preconditioner, on the GPU where matrix and vectors lie. Nothing goes
 /// through the host.
 #[pyfunction]
 #[pyo3(signature = (method, shape, indptr, indices, data, b, x, goal, kind, callback=None))]
@@ -195,7 +196,7 @@ pub(crate) fn iterate_on_device<'py>(
     watch.begin(callback, kind, false);
     let solved = OPEN.get_or_init(|| Turn::new(BTreeMap::new())).run(py, |open| {
         writable(x)?;
-        // Before any call of cudarc's, which panics where there is no driver.
+        // Probe before any call of cudarc, which panics if there is no driver.
         probe().map_err(|why| failed(why.to_string()))?;
         let ordinal = b.ordinal.map_or_else(|| ordinal_of(b.pointer), Ok)?;
         let cuda = match open.entry(ordinal) {

@@ -11,8 +11,8 @@ use rayon::prelude::*;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Indefinite(pub(crate) usize);
 
-/// The inverse of a symmetric positive semidefinite matrix of n rows, given and returned row by row. Reads only the
-/// lower triangle.
+/// Returns the inverse of a symmetric positive semidefinite matrix with n rows. Both are stored row by row. Reads only
+/// the lower triangle.
 pub(crate) fn inverse(n: usize, a: &[f64]) -> Result<Vec<f64>, Indefinite> {
     // The lower triangle becomes L, column by column; every inner loop runs along a row, so that the compiler can
     // vectorise it.

@@ -10,7 +10,7 @@ use super::polynomial::{self, Step, steps};
 /// Degree of the smoother that replaces the inverse if the coarsest grid is too large for one.
 const STAND_IN: usize = polynomial::DEGREES;
 
-/// A matrix as a cycle multiplies with it.
+/// A matrix that a cycle multiplies with.
 pub trait AmgOperator<T: Real, B: Backend<T>> {
     /// y <- a A x + b y. See [`Spmv::spmv`].
     ///
@@ -46,7 +46,7 @@ pub trait AmgGrid<T: Real, B: Backend<T>> {
     /// Its matrices.
     type Operator: AmgOperator<T, B>;
 
-    /// D^-1 A; `None` on a last grid that is solved in another way than by smoothing.
+    /// D^-1 A; `None` on a last grid that is solved, not smoothed.
     fn operator(&self) -> Option<&Self::Operator>;
 
     /// The bound on the eigenvalues of D^-1 A.
@@ -56,7 +56,7 @@ pub trait AmgGrid<T: Real, B: Backend<T>> {
     fn between(&self) -> Option<(&Self::Operator, &Self::Operator)>;
 }
 
-/// The vectors of work of a grid.
+/// The scratch vectors of a grid.
 #[derive(Debug)]
 pub struct AmgWork<V> {
     /// The right-hand side, divided by the diagonal.
@@ -84,21 +84,21 @@ impl<V> AmgWork<V> {
         Ok(Self { s: vector(false)?, smoother, coarse })
     }
 
-    /// The right-hand side that [`cycle`] reads, to be written before: divided by the diagonal.
+    /// The right-hand side that [`cycle`] reads, divided by the diagonal. Write it before each cycle.
     pub fn right_hand_side(&mut self) -> &mut V {
         &mut self.s
     }
 }
 
 /// x <- one cycle applied to the right-hand side in the first of `work`, which has the vectors of each of the `grids`.
-/// Smooths with a polynomial of this degree, 1 to 4. `last(s, x)` solves on a last grid without an operator. A last
-/// grid with one is only smoothed. Does not block unless a product or `last` does.
+/// The smoother is a polynomial of this degree, 1 to 4. `last(s, x)` solves on a last grid that has no operator; a last
+/// grid that has one is only smoothed. Does not block unless a product or `last` does.
 ///
 /// # Errors
 /// Those of the backend and of `last`.
 ///
 /// # Panics
-/// For another degree, like indexing a slice.
+/// If the degree is not 1 to 4.
 #[rustfmt::skip] // the right margin holds the formulas
 pub fn cycle<T: Real, B: Backend<T>, G: AmgGrid<T, B>>(
     be: &B,
@@ -135,7 +135,7 @@ enum Start {
     Given,
 }
 
-/// What the smoother of a grid works with.
+/// The operands of a grid's smoother.
 struct Smoother<'a, T: Real, B: Backend<T>, M> {
     be: &'a B,
     gate: Gate<'a, B>,

@@ -7,8 +7,8 @@
 //! Iterations with IC(0) grow with the radius of the matrix's graph: the number of steps from its middle to its rim.
 //! Breadth-first searches from a few rows count the steps k that reach some thousand rows. In d dimensions the number
 //! of rows grows as k^d, so the radius of the whole graph can be extrapolated. Meshes of triangles and tetrahedra take
-//! about [`PER_STEP`] iterations per step. A surplus of the diagonal bounds the iterations from above, as in
-//! [`crate::multigrid::Expected`]. Ask that one first about a grid.
+//! about [`PER_STEP`] iterations per step. A diagonal that exceeds the sum of the off-diagonal magnitudes bounds the
+//! iterations from above, as in [`crate::multigrid::Expected`]. If the matrix may be a grid, ask that estimate first.
 //!
 //! Times follow from the device's [`Profile`]: bytes over its rate, plus a cost per level and per call.
 
@@ -16,10 +16,10 @@ use spandrel_formats::{Csr, Profile, Real};
 
 use super::AmgOptions;
 
-/// Rows that are looked at, and rows from which the graph is searched.
+/// The number of sampled rows, and of rows from which the graph is searched.
 const SAMPLE: usize = 1 << 14;
 const SEEDS: usize = 5;
-/// A search notes its steps when it has reached this many rows.
+/// A search records its number of steps when it has reached these numbers of rows.
 const NEAR: usize = 256;
 const FAR: usize = 4096;
 /// Iterations with IC(0) per step of the radius: 1.2 on boxes, 4 to 6 on `electrostatic` (record/cpu-amg.txt).
@@ -30,22 +30,23 @@ const SCATTERED: f64 = 2.5;
 const GAIN: f64 = 8.0;
 /// Iterations with the V-cycle.
 const CYCLES: f64 = 18.0;
-/// Entries of all operators per entry of the matrix, and of prolongations and restrictions.
+/// Per entry of the matrix: the entries of all operators, and those of all prolongations and restrictions.
 const COMPLEXITY: f64 = 1.4;
 const BETWEEN: f64 = 1.2;
 /// A typical number of grids, and the calls of a cycle on each.
 const GRIDS: f64 = 5.0;
 const CALLS: f64 = 18.0;
-/// Kernels of a set-up take this many times as long to load as those of geometric multigrid, each less those of IC(0)
-/// (record/h100-first-solves.txt).
+/// The kernels of a set-up take this many times as long to load as those of geometric multigrid. The time for the
+/// kernels of IC(0) is subtracted from both (record/h100-first-solves.txt).
 const LOADED: f64 = 3.0;
-/// The fewest rows for which coarse grids may be worth their set-up.
+/// With fewer rows, coarse grids are not worth their set-up.
 const FEWEST: usize = 20_000;
-/// Limits on averages over rows: the positive share of the off-diagonal magnitudes, and their sum over the diagonal.
+/// Limits on averages over rows: the positive share of the off-diagonal magnitudes, and the ratio of their sum to the
+/// diagonal.
 const POSITIVE: f64 = 0.2;
 const HEAVY: f64 = 1.2;
 
-/// What CG is expected to take with either preconditioner.
+/// The expected time of CG with either preconditioner.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AmgExpected {
     /// Iterations with IC(0).
@@ -57,10 +58,10 @@ pub struct AmgExpected {
 }
 
 impl AmgExpected {
-    /// Estimates both times for a symmetric matrix on a device with that profile.
+    /// Estimates both times for a symmetric matrix on a device with this profile.
     ///
     /// The caller guarantees the symmetry. Returns `None` for a small matrix and for one that does not look like a
-    /// scalar elliptic problem. Looks at a sample of the rows.
+    /// scalar elliptic problem. Reads a sample of the rows.
     pub fn of<T: Real>(a: &Csr<T>, options: &AmgOptions, profile: &Profile) -> Option<Self> {
         let n = a.nrows();
         if n < FEWEST || a.ncols() != n {
@@ -188,7 +189,7 @@ mod tests {
         assert!(!AmgExpected::of(&a, &AmgOptions::default(), &far).expect("a mesh").pays());
         // Two or three equations per point.
         assert_eq!(expected("elasticity3d:20"), None);
-        // Without neighbourhoods: a search reaches everything at once.
+        // A graph without neighbourhoods: a search reaches everything at once.
         assert_eq!(expected("randspd:n=30000,density=1e-3,cond=100"), None);
     }
 

@@ -16,7 +16,7 @@ use crate::{Error, Result};
 pub trait AmgBackend<T: Real>: Spmv<Csr<T>> + Download<Csr<T>> + UpdateValues<Csr<T>> + Coarsen<Csr<T>> {}
 impl<T: Real, B: Spmv<Csr<T>> + Download<Csr<T>> + UpdateValues<Csr<T>> + Coarsen<Csr<T>>> AmgBackend<T> for B {}
 
-/// One grid of an [`crate::Amg`] in numbers.
+/// Statistics of one grid of an [`crate::Amg`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AmgLevel {
     /// Rows of the operator.
@@ -119,8 +119,8 @@ fn copied<T: Real, B: AmgBackend<T>>(be: &B, v: &B::Vector, n: usize) -> Result<
     Ok(copy)
 }
 
-/// The constant of each unknown on `n` rows that begin with a whole point, column by column: the near-null-space
-/// vectors of a matrix for which none are given.
+/// Returns the default near-null-space vectors for `n` rows that begin with a whole point: one vector per unknown that
+/// is 1 in the rows of that unknown, column by column.
 pub fn constants<T: Real>(n: usize, unknowns: usize) -> Vec<T> {
     let column = |c: usize| (0..n).map(move |row| if row % unknowns == c { T::one() } else { T::zero() });
     (0..unknowns).flat_map(column).collect()
@@ -207,7 +207,7 @@ fn invert<T: Real, B: AmgBackend<T>>(
     Ok(Some(Mat::load(be, Csr::from_rows(n, n, |_| n, fill)?)?))
 }
 
-/// The entries of that inverse, row by row.
+/// The entries of the inverse that [`invert`] stores, row by row.
 pub(super) fn inverse_values<T: Real, B: AmgBackend<T>>(
     be: &B,
     level: usize,
@@ -226,7 +226,7 @@ pub(super) fn inverse_values<T: Real, B: AmgBackend<T>>(
     Ok(inverse.iter().enumerate().map(|(at, &v)| T::from_f64(v) * diagonal[at % n]).collect())
 }
 
-/// The grids of a hierarchy in numbers, finest first. `Display` prints a table.
+/// Statistics of the grids of a hierarchy, finest first. `Display` prints a table.
 #[derive(Clone, Copy, Debug)]
 pub struct AmgLevels<'a>(pub &'a [AmgLevel]);
 

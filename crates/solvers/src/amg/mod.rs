@@ -5,8 +5,8 @@
 //! independent set, smooths the prolongation P, and forms the coarse operator P^T A P. It repeats this until a grid is
 //! small enough for an explicit inverse. All of it runs on the device and has the same bits on every backend.
 //!
-//! The rows of the operators written with `'` are divided by their diagonal D, so no smoothing step multiplies by D^-1.
-//! One cycle:
+//! The rows of operators written with `'` are divided by the diagonal D, so no smoothing step multiplies by D^-1. One
+//! cycle:
 //! ```text
 //! s = D^-1 r                                    once, on the finest grid
 //! x <- smooth(0, s);   t <- s - A' x            Chebyshev of the fourth kind, `degree` steps
@@ -18,7 +18,7 @@
 //! M is symmetric (to rounding) and positive definite if A is: the smoother's polynomial is below 1 in magnitude up to
 //! a rigorous bound on the eigenvalues of D^-1 A.
 //!
-//! Layout: CSR. Cost: [`Amg::bytes`]; four vectors of work per grid. Order: that of the backend's CSR product; with
+//! Layout: CSR. Cost: [`Amg::bytes`]; four scratch vectors per grid. Order: that of the backend's CSR product; with
 //! [`Order::Stored`] the same bits on every backend and for any number of threads, the hierarchy included.
 //! References: Vanek, Mandel, Brezina 1996; Lottes 2023, Optimal polynomial smoothers for multigrid V-cycles; Briggs,
 //! Henson, McCormick, A Multigrid Tutorial, 2000.
@@ -61,9 +61,9 @@ pub struct Amg<T: Real, B: AmgBackend<T>> {
     /// The near-null-space vectors of the finest grid, for new values. `None` stands for the constant of each unknown.
     near_null: Option<Vec<T>>,
     unknowns: usize,
-    /// What the first update keeps for later ones.
+    /// The plans that the first update keeps for later ones.
     renewal: Option<Renewal<T, B>>,
-    /// The finest operator, if updates give values alone.
+    /// The finest operator, kept if updates give only values.
     finest: Option<Mat<B, Csr<T>>>,
 }
 
@@ -101,7 +101,7 @@ impl<T: Real, B: AmgBackend<T>> AmgGrid<T, B> for Grid<T, B> {
     }
 }
 
-/// Makes the vectors of work of each grid.
+/// Makes the scratch vectors of each grid.
 fn work<T: Real, B: AmgBackend<T>>(be: &B, grids: &[Grid<T, B>]) -> spandrel_backend::Result<Vec<AmgWork<B::Vector>>> {
     let of = |grid: &Grid<T, B>| {
         AmgWork::of(grid, |is_coarse| {
@@ -172,8 +172,8 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
         Self::of(be, &Mat::load(be, a)?, options, near_null, &mut unobserved)
     }
 
-    /// As [`Amg::with`] for a matrix that is on the device and known to be symmetric, telling `watcher` of each grid
-    /// before it is set up. The set-up runs on the device; the host reads sizes and inverts the coarsest operator.
+    /// As [`Amg::with`], for a matrix that is on the device and known to be symmetric. Tells `watcher` of each grid
+    /// before it is set up. The set-up runs on the device; the host only reads sizes and inverts the coarsest operator.
     /// Blocks; must not be recorded.
     ///
     /// # Errors
@@ -192,15 +192,15 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
         Ok(Self { inv_diag, grids, degree, coarsest, work, levels, near_null, unknowns, renewal, finest })
     }
 
-    /// The grids in numbers, finest first.
+    /// Statistics of the grids, finest first.
     pub fn levels(&self) -> &[AmgLevel] {
         &self.levels
     }
-    /// Entries of all operators per entry of the finest.
+    /// The entries of all operators divided by those of the finest.
     pub fn operator_complexity(&self) -> f64 {
         AmgLevels(&self.levels).complexity()
     }
-    /// Entries of everything that a cycle reads.
+    /// The number of entries of all matrices that a cycle reads.
     pub fn nnz(&self) -> usize {
         self.matrices().map(Mat::nnz).sum()
     }
@@ -208,8 +208,8 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
     pub fn storage(&self) -> u64 {
         self.matrices().map(Mat::storage).sum()
     }
-    /// Compulsory bytes of one cycle: each product by its model, and the vectors between products, each read and
-    /// written once.
+    /// The bytes that one cycle must move: each product by its model; vectors between products are read and written
+    /// once.
     pub fn bytes(&self) -> u64 {
         let vector = |n: usize| (T::BYTES * n) as u64;
         let grid = |grid: &Grid<T, B>| {
@@ -232,8 +232,8 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
         between.flat_map(|down| [&down.restrict, &down.prolong]).chain(operators).chain(&self.coarsest)
     }
 
-    /// x <- one cycle applied to s, which is a right-hand side divided by the diagonal of the matrix. So a cycle on
-    /// several ranks goes on with the grids that are on one.
+    /// x <- one cycle applied to s, which is a right-hand side divided by the diagonal of the matrix. A cycle on
+    /// several ranks calls it for the grids of which every rank has a full copy.
     ///
     /// # Errors
     /// Those of the backend.

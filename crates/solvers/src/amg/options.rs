@@ -14,7 +14,7 @@ use crate::{Error, Result};
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AmgOptions {
-    /// The share of the largest couplings of both nodes from which a coupling is strong (theta of
+    /// A coupling is strong if it is at least this share of the largest couplings of its two nodes (theta of
     /// [`spandrel_formats::amg::Strength`]): 0 to 1. It is halved on each coarser grid. Default 0.25.
     pub strength: f64,
     /// Degree of the Chebyshev smoother, that is, products per smoothing: 1 to 4. Default 2.
@@ -37,20 +37,22 @@ impl Default for AmgOptions {
 const LEAST_RATIO: f64 = 1.25;
 
 impl AmgOptions {
-    /// The most rows that a coarsest grid may have for an inverse, which is dense.
+    /// A coarsest grid with more rows than this gets no inverse, because the inverse is dense.
     pub const MOST_COARSEST: usize = 2000;
 
-    /// Whether grid number `grid`, 0 the finest, of `n` rows is to be the coarsest.
+    /// Returns true if grid number `grid` (0 is the finest) with `n` rows must be the coarsest.
     pub fn is_coarsest(&self, grid: usize, n: usize) -> bool {
         grid + 1 >= self.levels || n <= self.coarsest
     }
 
-    /// Whether a grid of `n` rows is to be the coarsest because the next would have as many as `coarse`.
+    /// Returns true if a grid of `n` rows must be the coarsest, because the next would have `coarse` rows: none, or too
+    /// many.
     pub fn has_stalled(n: usize, coarse: usize) -> bool {
         coarse == 0 || coarse as f64 * LEAST_RATIO > n as f64
     }
 
-    /// The options of the next grid, which has an unknown per point for each near-null-space vector. `levels` stays.
+    /// The options of the next grid, which has one unknown per point for each near-null-space vector. `levels` stays
+    /// the same.
     #[must_use]
     pub fn of_next(&self, vectors: usize) -> Self {
         Self { unknowns: vectors, strength: 0.5 * self.strength, ..*self }

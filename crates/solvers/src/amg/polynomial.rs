@@ -43,7 +43,7 @@ pub(crate) fn steps(degree: usize, bound: f64) -> impl Iterator<Item = Step> {
 mod tests {
     use super::*;
 
-    /// What a smoother leaves of an error at the eigenvalue `lambda`, for the bound 1.
+    /// The factor by which a smoother reduces an error at the eigenvalue `lambda`, for the bound 1.
     fn left(degree: usize, lambda: f64) -> f64 {
         let (mut error, mut residual, mut z) = (1.0, lambda, 0.0);
         for Step { kept, taken, weight } in steps(degree, 1.0) {

@@ -4,7 +4,8 @@
 //! the filtered matrix depends on the graph of strong couplings, and not on its present value. The first update finds
 //! the plans of the coarser matrices ([`Mat::coarser`]) and keeps them. All updates then compute values only.
 //!
-//! Values are computed beside the cycle and written to it at the end, so a refused matrix changes nothing.
+//! New values are computed in memory of their own and written to the cycle at the end, so a refused matrix changes
+//! nothing.
 
 use spandrel_backend::{Coarser, IntoArc, Mat, MatCoarser, Scaling};
 use spandrel_formats::{Csr, Real};
@@ -16,14 +17,14 @@ use crate::{Error, Result};
 /// What updates keep: a step to each coarser grid, finest first.
 pub(super) struct Renewal<T: Real, B: AmgBackend<T>>(Vec<Step<T, B>>);
 
-/// A coarser operator with what leads to it, and the plan that computes their values.
+/// A coarser operator, P and P^T, and the plan that computes their values.
 struct Step<T: Real, B: AmgBackend<T>> {
     plan: MatCoarser<B, Csr<T>>,
     to: Coarser<Mat<B, Csr<T>>, B::Vector>,
 }
 
 impl<T: Real, B: AmgBackend<T>> Renewal<T, B> {
-    /// Finds the plans. The patterns are those of the grids, so they do not depend on what the caller gives.
+    /// Finds the plans. The patterns are those of the grids, so they do not depend on the matrix of the update.
     fn of(be: &B, grids: &[Grid<T, B>], near_null: &B::Vector) -> Result<Self> {
         let mut steps: Vec<Step<T, B>> = Vec::new();
         for grid in grids {
@@ -35,7 +36,7 @@ impl<T: Real, B: AmgBackend<T>> Renewal<T, B> {
         Ok(Self(steps))
     }
 
-    /// Computes the operators of all grids, and returns what their diagonals are.
+    /// Computes the operators of all grids, and returns the scaling of each.
     fn compute(&mut self, be: &B, a: &Mat<B, Csr<T>>) -> Result<Vec<Scaling<B::Vector>>> {
         let mut scalings = vec![fit(be, a, 0)?];
         for level in 0..self.0.len() {
@@ -54,13 +55,13 @@ impl<T: Real, B: AmgBackend<T>> Renewal<T, B> {
 }
 
 impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
-    /// Takes new values on the same pattern. Strong couplings and aggregates stay those of the first values;
-    /// prolongations, operators and the inverse of the coarsest are computed again. No address changes. If rows couple
-    /// much more or less strongly than at first, this cycle may need more iterations than a new one. Blocks; must not
-    /// be recorded. Steps that were recorded before keep the old bounds.
+    /// Takes new values on the same pattern. Strong couplings and aggregates remain those of the first values;
+    /// prolongations, operators and the inverse of the coarsest operator are computed again. No address changes. If
+    /// couplings have become much stronger or weaker than at first, this cycle may need more iterations than a new one.
+    /// Blocks; must not be recorded. Steps that were recorded before keep the old bounds.
     ///
-    /// The first update also finds the patterns of everything that lies between the grids and keeps them, with room for
-    /// the values: one to two times the memory of the cycle's matrices. Later updates compute values only.
+    /// The first update also finds the patterns of the matrices between the grids and keeps them, with room for their
+    /// values. This takes one to two times the memory of the cycle's matrices. Later updates compute values only.
     ///
     /// # Errors
     /// As [`Amg::new`], and [`Error::Pattern`] for another number of entries, [`Error::Size`] for another size. If the
@@ -74,8 +75,8 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
         self.update_values(be, a.values())
     }
 
-    /// As [`Amg::update`], with only the values, in stored order. From then on the cycle keeps the finest operator as
-    /// well.
+    /// As [`Amg::update`], with only the values, in stored order. From the first call on, the cycle also keeps the
+    /// finest operator.
     ///
     /// # Errors
     /// As [`Amg::update`], and [`Error::Unsupported`] if the cycle does not [take values](Amg::takes_values).

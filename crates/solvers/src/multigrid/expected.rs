@@ -2,20 +2,20 @@
 //! a prediction is safe.
 //!
 //! A matrix is safe if it is symmetric with a positive diagonal, no positive entry off it, and weakly dominant rows. It
-//! is then positive semidefinite (Gershgorin), and so are its coarse operators P^T A P, so the cycle is symmetric and
+//! is then positive semidefinite (Gershgorin), and so are its coarse operators P^T A P. So the cycle is symmetric and
 //! positive for any coefficients. In the norm of A a cycle reduces an error at least as much as its own Gauss-Seidel
-//! steps do. Interpolation along the axes needs entries that are not positive. Strong couplings across the axes only,
-//! which point smoothers do not treat, appear as mixed moments and are refused.
+//! steps do. Interpolation along the axes needs off-diagonal entries that are not positive. Couplings that are strong
+//! only across the axes, which point smoothers do not treat, appear as mixed moments and are refused.
 //!
-//! Iterations with IC(0): CG's bound sqrt(k) / 2 ln(2 / eps) for diagonal scaling, with k = 2 / lambda. The smoothest
-//! function on the grid gives lambda = dominance + sum over the axes of pi^2 M / (2 (n + 1)^2) / D, with the moments M
-//! and the diagonal D. The bound is divided by [`GAIN`], or by [`LINES`] if an axis couples weakly, because IC(0) is
-//! nearly exact along the strong one. Iterations with the cycle: [`CYCLES`].
+//! Iterations with IC(0) follow from CG's bound sqrt(k) / 2 ln(2 / eps) for diagonal scaling, with k = 2 / lambda. The
+//! smoothest function on the grid gives lambda = dominance + sum over the axes of pi^2 M / (2 (n + 1)^2) / D, with the
+//! moments M and the diagonal D. The bound is divided by [`GAIN`], or by [`LINES`] if an axis couples weakly, because
+//! IC(0) is nearly exact along the strong one. Iterations with the cycle: [`CYCLES`].
 //!
 //! Times follow from the device's [`Profile`]: bytes over its rate; on a GPU also calls, and one step of a sweep per
 //! level. The host's set-up of a preconditioner takes [`SETUP`] times the time to move its bytes. On a CPU the same
-//! threads do both, so the ratio does not depend on them. A GPU waits for the host's threads and the bus, unless the
-//! smoother is a polynomial ([`super::StencilMultigrid`]), whose set-up runs on the device.
+//! threads do both, so the ratio does not depend on them. A GPU waits for the host's threads and the bus. It does not
+//! if the smoother is a polynomial ([`super::StencilMultigrid`]), because that set-up runs on the device.
 //!
 //! References: Axelsson, Iterative Solution Methods, 1994 (CG's bound); Trottenberg, Oosterlee, Schuller, Multigrid,
 //! 2001, section 4.
@@ -27,18 +27,18 @@ use super::hierarchy::{SAMPLES, WEAK, strong};
 /// The number of iterations that CG's bound for diagonal scaling predicts for each iteration with IC(0): 5.6 to 9 on
 /// squares and cubes of 16 to 512 points per side (record/cpu-multigrid.txt).
 const GAIN: f64 = 8.0;
-/// The same if one axis couples less than a quarter as strongly as another: 9 at a tenth, 34 at a thousandth. The
-/// larger value, because mg gains least there.
+/// The same if one axis couples less than a quarter as strongly as another. Measured: 9 at a tenth, 34 at a thousandth.
+/// The constant is near the larger one, where mg gains least.
 const LINES: f64 = 32.0;
-/// Iterations with the cycle for the same eight digits: 4 to 6 measured, and one to spare.
+/// Iterations with the cycle for the same eight digits: 4 to 6 were measured; one is added.
 const CYCLES: f64 = 7.0;
-/// Work of the host to set up a preconditioner, in units of moving its bytes at one core's share: 17 to 26 for the
-/// cycle.
+/// The host's work to set up a preconditioner, in units of the time to move its bytes at one core's share of the
+/// bandwidth: 17 to 26 for the cycle.
 const SETUP: f64 = 20.0;
 /// Calls of a cycle per grid, on the coarsest grid, and with IC(0).
 const CALLS: [f64; 3] = [9.0, 2.0, 2.0];
-/// Passes over a vector of a grid in a cycle with polynomials of degree 2, besides its four products; calls per grid;
-/// and calls that a grid's set-up takes the time of: 0.7 ms (record/h200-multigrid.jsonl).
+/// For a cycle with polynomials of degree 2: passes over a grid's vectors besides its four products; calls per grid;
+/// and the time of a grid's set-up (0.7 ms) in calls (record/h200-multigrid.jsonl).
 const POLYNOMIAL: [f64; 3] = [41.0, 13.0, 350.0];
 /// The tolerance for which iterations are counted.
 const EPSILON: f64 = 1e-8;
@@ -74,7 +74,7 @@ pub enum NotExpected {
 }
 
 impl Expected {
-    /// Predicts for a symmetric matrix (which the caller has checked) on a device with that profile.
+    /// Predicts both times for a symmetric matrix (which the caller has checked) on a device with this profile.
     ///
     /// It passes over the entries a few times in parallel and looks at a sample of rows.
     ///
@@ -157,13 +157,13 @@ impl Expected {
         Ok(Self { grid, iterations, ic0: ic0 * 1e-6, mg: mg * 1e-6 })
     }
 
-    /// Whether the cycle should finish first.
+    /// Returns true if the cycle should finish first.
     pub fn pays(&self) -> bool {
         self.mg < self.ic0
     }
 }
 
-/// Whether multigrid smooths with polynomials unless something else is asked for: on a device across a bus, which waits
+/// Returns true if multigrid smooths with polynomials by default. It does so on a device across a bus, which would wait
 /// for each level of a sweep and for the host that sets the sweep up.
 pub fn smooths_by_polynomials(profile: &Profile) -> bool {
     profile.iteration.bus > 0.0
@@ -175,7 +175,7 @@ mod tests {
     use spandrel_formats::generate;
     use spandrel_formats::profile::Iteration;
 
-    /// A CPU with that many threads.
+    /// A CPU with this many threads.
     fn cpu(threads: usize) -> Profile {
         let mut cpu = Profile::reference();
         (cpu.memory.units, cpu.host.threads) = (threads, threads);

@@ -1,7 +1,7 @@
 //! One grid of multigrid that is smoothed by a polynomial, and the way to the next grid and back.
 //!
-//! A grid is the whole one, or the planes of it that a rank holds: see [`crate::StencilMultigrid`] for the cycle and
-//! the formulas. Order: that of the backend's DIA products and of [`spandrel_backend::Stencils`].
+//! The grid is a whole one or the planes of it that a rank holds. See [`crate::StencilMultigrid`] for the cycle and the
+//! formulas. Order: that of the backend's DIA products and of [`spandrel_backend::Stencils`].
 
 use spandrel_backend::{Backend, Coeff, Convert, Gate, Mat, Operator, Relax, Spectrum, Spmv, Stencils};
 use spandrel_formats::{Coarsening, Csr, Dense, Dia, NEIGHBOURS, Neighbours, Real};
@@ -11,10 +11,10 @@ pub use crate::amg::polynomial::DEGREES;
 use crate::amg::polynomial::{Step, steps};
 use crate::{Error, Result};
 
-/// About this many rows are looked at to decide which axes are halved.
+/// About this many rows are sampled to decide which axes are halved.
 const SAMPLES: usize = 1 << 12;
 
-/// The most rows that a coarsest grid may have for its inverse.
+/// A coarsest grid with more rows than this gets no inverse.
 pub const MOST_INVERTED: usize = 2000;
 
 /// What the cycle needs from a device.
@@ -65,7 +65,7 @@ impl<T: Real, B: StencilBackend<T>> std::fmt::Debug for StencilGrid<T, B> {
 }
 
 impl<T: Real, B: StencilBackend<T>> StencilGrid<T, B> {
-    /// Takes the operator of a grid, and returns what its diagonal says about it. Blocks.
+    /// Takes the operator of a grid. Also returns its [`Spectrum`]. Blocks.
     ///
     /// # Errors
     /// As [`Mat::stencil_spectrum`].
@@ -136,8 +136,8 @@ impl<T: Real, B: StencilBackend<T>> StencilGrid<T, B> {
         self.smooth(be, gate, degree, true, s, work, x)
     }
 
-    /// x <- the smoother of the highest degree: what stands in for the inverse on a last grid that is too large for
-    /// one, such as a grid that couples along one axis only.
+    /// x <- the smoother of the highest degree, applied to s. It replaces the inverse on a last grid that is too large
+    /// for one, such as a grid that couples along only one axis.
     ///
     /// # Errors
     /// Those of the backend.
@@ -164,7 +164,7 @@ impl<T: Real, B: StencilBackend<T>> StencilGrid<T, B> {
         self.a.residual(be, gate, s, x, left)
     }
 
-    /// Takes the steps of a polynomial, from the x that is given or (`is_given` is false) from 0.
+    /// Takes the steps of a polynomial, from the given x or, if `is_given` is false, from 0.
     #[allow(clippy::too_many_arguments)] // a cycle has that many operands
     fn smooth(
         &self,
@@ -195,7 +195,7 @@ impl<T: Real, B: StencilBackend<T>> StencilGrid<T, B> {
     }
 }
 
-/// One over the diagonal, and what it says about the spectrum.
+/// Returns one over the diagonal, and the [`Spectrum`].
 pub(super) fn looked_at<T: Real, B: StencilBackend<T>>(
     be: &B,
     a: &Mat<B, Dia<T>>,
@@ -206,20 +206,21 @@ pub(super) fn looked_at<T: Real, B: StencilBackend<T>>(
     Ok((inverse, spectrum))
 }
 
-/// One of how many rows of a grid is looked at to decide which axes are halved: an odd number, so that rows of every
-/// place in a line of 2^k points occur.
+/// Returns n such that every n-th row of a grid is sampled to decide which axes are halved. n is odd, so that every
+/// position in a line of 2^k points occurs.
 pub fn sampled_every(points: usize) -> usize {
     (points / SAMPLES) | 1
 }
 
-/// The axes of a grid that are halved, given the sampled rows as [`Neighbours::rows`] has them. `None` if none is.
+/// Returns the axes of a grid that are halved, given the sampled rows in the layout of [`Neighbours::rows`]. `None` if
+/// no axis is.
 pub fn halved<T: Real>(size: [usize; 3], rows: &[T]) -> Option<[bool; 3]> {
     let second = Neighbours::moments(rows).second;
     let halved = strong(size, [second[0][0], second[1][1], second[2][2]]);
     (halved != [false; 3]).then_some(halved)
 }
 
-/// Why a row is unfit, given its places.
+/// Says why a row is unfit, given its coefficients in the layout of [`Neighbours::rows`].
 pub fn unfit_row<T: Real>(of: &Neighbours, row: usize, places: &[T]) -> Error {
     let found = match places[NEIGHBOURS / 2] {
         d if d.is_nan() => "NaN",
@@ -238,7 +239,7 @@ pub fn unfit_row<T: Real>(of: &Neighbours, row: usize, places: &[T]) -> Error {
     Error::Diagonal { row, found }
 }
 
-/// The refusal of a matrix that is no stencil as the smoother needs it.
+/// The error for a matrix that is not a stencil of the kind that the smoother needs.
 pub fn no_stencil() -> Error {
     let why = "the Chebyshev smoother of mg needs a matrix that equals its transpose and is a stencil of nearest neighbours on a grid with one unknown \
                per point; use mg=gauss-seidel, or amg";

@@ -1,21 +1,21 @@
 //! The grids of the multigrid cycle, finest first: operators, and the interpolation between neighbouring grids.
 //!
-//! [`Hierarchy::galerkin`], for any matrix that is a stencil on a grid: the grid is recognised; an axis of n >=
-//! [`LEAST`] points is halved to its n / 2 points 1, 3, 5, ... (any n, odd or even), and interpolated linearly, values
-//! outside the grid counting as zero; the coarse operator is P^T A P. Axes along which the matrix couples weakly are
-//! not halved (semicoarsening): of the second moments sum -a_ij d^2 of the axes, d the difference of coordinates, those
-//! under a quarter of the largest. So a point smoother is enough where the anisotropy follows the axes. Two to five
-//! unknowns per point, numbered point by point, are each interpolated as one is (the unknown approach), whether or not
-//! their blocks are full. Coarse operators of convection get as much diffusion as keeps them free of positive couplings
-//! ([`super::upwind`]).
+//! [`Hierarchy::galerkin`] takes any matrix that is a stencil on a grid, and recognises the grid. An axis of n >=
+//! [`LEAST`] points is halved to its n / 2 points 1, 3, 5, ... (any n, odd or even). Interpolation is linear, and
+//! values outside the grid count as zero. The coarse operator is P^T A P. Axes along which the matrix couples weakly
+//! are not halved (semicoarsening). The measure is the second moment sum -a_ij d^2 of an axis, where d is the
+//! difference of coordinates: an axis is weak if it has less than a quarter of the largest moment. So a point smoother
+//! is enough if the anisotropy follows the axes. With two to five unknowns per point, numbered point by point, each
+//! unknown is interpolated as a single one would be (the unknown approach), whether or not the blocks are full. Coarse
+//! operators of convection get just enough diffusion to have no positive couplings ([`super::upwind`]).
 //!
 //! [`Hierarchy::injected`] takes given operators. Each grid has every second point of the previous one along every
 //! axis, 0, 2, 4, ..., and a correction is added only there. With the 27-point operator on every grid this is the
 //! hierarchy of HPCG.
 //!
-//! Restriction is the transpose of interpolation in both, so the cycle is symmetric if the operators are.
+//! In both, restriction is the transpose of interpolation, so the cycle is symmetric if the operators are.
 //!
-//! Cost: that of [`spandrel_formats::coarse`] for each grid, on the host and in parallel; memory of the coarse
+//! Cost: that of [`spandrel_formats::coarse`] for each grid, on the host and in parallel, and the memory of the coarse
 //! operators.
 //!
 //! References: Briggs, Henson, McCormick, A Multigrid Tutorial, 2000; Trottenberg, Oosterlee, Schuller, Multigrid,
@@ -45,7 +45,7 @@ pub struct Hierarchy<'a, T: Real> {
     recognised: Option<Recognised>,
 }
 
-/// What is known of a hierarchy apart from the values of its matrix.
+/// The part of a hierarchy that does not depend on the values of its matrix.
 #[derive(Clone, Debug)]
 pub(super) struct Recognised {
     stencil: Stencil,
@@ -70,7 +70,7 @@ enum Next {
     Injected(Injection),
 }
 
-/// A grid's operator and the way to the next grid.
+/// A grid's operator and its coarsening to the next grid.
 pub(super) struct Way<'h, T> {
     a: &'h Csr<T>,
     next: &'h Next,
@@ -96,8 +96,8 @@ impl<T: Real> Way<'_, T> {
 impl<'a, T: Real> Hierarchy<'a, T> {
     /// Detects the grid of a matrix and coarsens it, to at most `levels` grids.
     ///
-    /// With `None` it stops if no axis can be halved, or if the next operator would have a diagonal that cannot be
-    /// divided by.
+    /// With `None` it stops if no axis can be halved, or if the next operator would have a diagonal entry that cannot
+    /// be inverted.
     ///
     /// # Errors
     /// [`Error::NotSquare`]; [`Error::NotAGrid`] with the reason; operators with too many entries.
@@ -195,8 +195,8 @@ impl<'a, T: Real> Hierarchy<'a, T> {
     pub fn unknowns(&self) -> usize {
         self.unknowns
     }
-    /// The interpolation to a grid from the next one; `None` for the coarsest. It is computed anew, because the cycle
-    /// needs only its products.
+    /// The interpolation to a grid from the next one; `None` for the coarsest. It is computed again at each call,
+    /// because the cycle needs only its products.
     ///
     /// # Errors
     /// Too many entries.
@@ -243,7 +243,7 @@ fn halved<T: Real>(a: &Csr<T>, stencil: &Stencil) -> Result<[bool; 3]> {
 pub(super) fn strong(size: [usize; 3], moments: [f64; 3]) -> [bool; 3] {
     let long = size.map(|extent| extent >= LEAST);
     let largest = (0..3).filter(|&axis| long[axis]).map(|axis| moments[axis]).fold(0.0, f64::max);
-    // All, if no coupling counts.
+    // All of them, if no coupling counts.
     std::array::from_fn(|axis| long[axis] && (largest.is_nan() || moments[axis] >= WEAK * largest || largest <= 0.0))
 }
 

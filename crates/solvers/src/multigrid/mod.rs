@@ -10,17 +10,17 @@
 //! D^-1 (r - A z) = L' d         z = (I + U')^-1 s       and backwards
 //! s of the next grid = (D_c^-1 P^T L) d, e its correction
 //! ```
-//! Neither U (z + P e) nor the residual is computed with all of A: y - z is U' z, and L' d is the residual. P^T L and U
-//! P are separate matrices in CSR; with injection each has about a sixteenth of A's entries. A cycle reads each grid's
-//! triangles twice; HPCG's reference reads all of A five times. In exact arithmetic both are the same cycle.
+//! Neither U (z + P e) nor the residual needs a product with all of A: y - z is U' z, and L' d is the residual. P^T L
+//! and U P are separate matrices in CSR; with injection each has about a sixteenth of A's entries. A cycle reads each
+//! grid's triangles twice; HPCG's reference reads all of A five times. In exact arithmetic both are the same cycle.
 //!
-//! If A and the coarse operators are symmetric positive definite, so is M (symmetric to rounding), however well they
-//! fit together.
+//! If A and the coarse operators are symmetric positive definite, so is M (symmetric to rounding), however well or
+//! badly they fit together.
 //!
 //! Cost: [`Multigrid::bytes`]; three scratch vectors per grid.
 //!
-//! Order: that of the plan's solves and of the backend's CSR product; with [`Order::Stored`] the same bits on every
-//! backend.
+//! Order: that of the plan's solves and of the backend's CSR product. With [`Order::Stored`] the bits are the same on
+//! every backend.
 //!
 //! References: Dongarra, Heroux, Luszczek, HPCG benchmark, 2015; Briggs, Henson, McCormick, A Multigrid Tutorial, 2000;
 //! Eisenstat 1981, Efficient implementation of a class of preconditioned conjugate gradient methods (the triangles'
@@ -134,7 +134,7 @@ impl<T: Real, B: Spmv<Csr<T>>> Multigrid<T, B> {
         Self::with(be, hierarchy, |be, halves| Ok(Box::new(Planned::<B, P>::new(be, halves)?)))
     }
 
-    /// As [`Multigrid::new`], with a choice per grid, finest first, of how its triangles are solved.
+    /// As [`Multigrid::new`], where the caller chooses for each grid, finest first, how its triangles are solved.
     ///
     /// # Errors
     /// As [`Multigrid::new`], and those of `smoother`.
@@ -206,7 +206,7 @@ impl<T: Real, B: Spmv<Csr<T>>> Multigrid<T, B> {
         };
         3 * vector(self.levels[0].n) + self.levels.iter().map(level).sum::<u64>()
     }
-    /// Whether every operation sums in the order that all backends share.
+    /// Returns true if every operation sums in the order that all backends share.
     pub fn is_stored_order(&self, be: &B) -> bool {
         Spmv::<Csr<T>>::order(be) == Order::Stored && self.levels.iter().all(|level| level.smoother.is_stored_order(be))
     }

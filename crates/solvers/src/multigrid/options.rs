@@ -1,6 +1,6 @@
 //! The options of geometric multigrid.
 
-/// Options of geometric multigrid. The default has no limit of grids and leaves the smoother to the device.
+/// Options of geometric multigrid. By default the number of grids has no limit, and the device decides the smoother.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MgOptions {
     /// The largest number of grids; `None` for as many as there can be.
@@ -26,7 +26,7 @@ impl MgOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums)] // a program that matches on all of them wants to hear of a new one
 pub enum MgSmoother {
-    /// The one that is expected to be faster on the device, if the matrix suits it.
+    /// Chosen by the solver: the smoother that is expected to be faster on the device, if the matrix suits it.
     #[default]
     Auto,
     /// A symmetric Gauss-Seidel step: [`crate::Multigrid`].

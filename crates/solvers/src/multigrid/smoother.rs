@@ -21,7 +21,7 @@ pub unsafe trait Smoother<T: Real, B: Backend<T>>: Send + Sync {
     fn lower_in_place(&self, be: &B, gate: Gate<'_, B>, x: &mut B::Vector) -> spandrel_backend::Result<()>;
     /// x <- (I + D^-1 U)^-1 b. Enqueues; may be recorded.
     fn upper(&self, be: &B, gate: Gate<'_, B>, b: &B::Vector, x: &mut B::Vector) -> spandrel_backend::Result<()>;
-    /// Takes new values of its [`Halves`], on the same pattern. No new addresses. Blocks. Must not be recorded.
+    /// Takes new values of its [`Halves`], on the same pattern. Addresses stay the same. Blocks. Must not be recorded.
     ///
     /// # Errors
     /// A backend that fails.

@@ -1,25 +1,26 @@
 //! Geometric multigrid that is smoothed by a polynomial: a V-cycle as M^-1, for symmetric positive definite stencils of
 //! nearest neighbours. The set-up runs on the device.
 //!
-//! Grids, interpolation P and coarse operators are those of [`super::Hierarchy::galerkin`], but the part of P^T A P
-//! below the diagonal mirrors the part above it. The coarsest grid is solved with its inverse. One cycle, D the
-//! diagonal of A:
+//! Grids, interpolation P and coarse operators are those of [`super::Hierarchy::galerkin`], except that the part of P^T
+//! A P below the diagonal is a mirror image of the part above it. The coarsest grid is solved with its inverse. One
+//! cycle, where D is the diagonal of A:
 //! ```text
 //! x <- smooth(0, s);   t <- s - A x             Chebyshev of the fourth kind in D^-1 A, `degree` steps
 //! s_c <- P^T t;        x_c <- cycle(s_c)        the inverse on the coarsest grid
 //! x <- x + P x_c;      x <- smooth(x, s)        the same polynomial, so that the cycle is symmetric
 //! ```
-//! P is applied without a matrix. Operators are stored by diagonals, which on a GPU are half of them, in f32 where that
-//! loses nothing.
+//! P is applied without a matrix. Operators are stored by diagonals. A GPU stores only half of the diagonals, and in
+//! f32 if that loses nothing.
 //!
 //! M is symmetric (to rounding) and positive definite if A is: the polynomial is below 1 in magnitude up to a rigorous
 //! bound on the eigenvalues of D^-1 A.
 //!
-//! The grid is found from the diagonals alone. It is the right one if all entries of the matrix lie inside the stencil.
+//! The grid is found from only the offsets of the diagonals. It is right if all entries of the matrix lie inside the
+//! stencil.
 //!
-//! Cost: [`StencilMultigrid::bytes`]; five vectors of work per grid. Order: that of the backend's DIA and dense
-//! products and of [`spandrel_backend::Stencils`]. With [`Order::Stored`] products, which the CPU and CUDA have, the
-//! same bits on every backend and for any number of threads, the hierarchy included.
+//! Cost: [`StencilMultigrid::bytes`]; five scratch vectors per grid. Order: that of the backend's DIA and dense
+//! products and of [`spandrel_backend::Stencils`]. With products in [`Order::Stored`], which the CPU and CUDA have, the
+//! cycle and the hierarchy have the same bits on every backend and for any number of threads.
 //!
 //! References: Trottenberg, Oosterlee, Schuller, Multigrid, 2001; Lottes 2023, Optimal polynomial smoothers for
 //! multigrid V-cycles.
@@ -115,9 +116,9 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
         Self::of(be, &Mat::load(be, a)?, None, MgOptions::DEGREE, &mut unobserved)
     }
 
-    /// Sets up the cycle for a matrix on the device, with at most `levels` grids and a smoother of this degree, 1 to 4,
-    /// and tells `watcher` of each coarse operator before it is formed. The host reads sizes, a sample of rows per grid
-    /// and the coarsest operator. Blocks; must not be recorded.
+    /// Sets up the cycle for a matrix on the device, with at most `levels` grids and a smoother of this degree, 1 to 4.
+    /// Tells `watcher` of each coarse operator before it is formed. The host reads sizes, a sample of rows per grid and
+    /// the coarsest operator. Blocks; must not be recorded.
     ///
     /// # Errors
     /// - [`Error::NotSquare`]; [`Error::Unsupported`] for a matrix that is no symmetric stencil of nearest neighbours
@@ -142,8 +143,8 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
         Self::with(be, made, levels, degree)
     }
 
-    /// Sets up the cycle for an operator that is itself a coarse one of another hierarchy, with at most `levels` grids.
-    /// `None` if the operator has a row that is unfit for the smoother. Blocks.
+    /// Sets up the cycle for an operator that is itself a coarse operator of another hierarchy, with at most `levels`
+    /// grids. Returns `None` if a row of the operator is unfit for the smoother. Blocks.
     ///
     /// # Errors
     /// As [`StencilMultigrid::of`].
@@ -168,8 +169,8 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
         Ok(Self { grids, degree, coarsest, work, sizes, levels })
     }
 
-    /// Takes another matrix on the same grid: the set-up again, whose vectors of work stay. Addresses change, so steps
-    /// that were recorded with the cycle must be recorded again.
+    /// Takes another matrix on the same grid. It repeats the set-up but keeps the scratch vectors. Addresses change, so
+    /// steps that were recorded with the cycle must be recorded again.
     ///
     /// # Errors
     /// As [`StencilMultigrid::of`], and [`Error::Size`] for a matrix of another size. If the matrix is refused, nothing
@@ -192,11 +193,11 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
     pub fn sizes(&self) -> &[[usize; 3]] {
         &self.sizes
     }
-    /// Entries of everything that a cycle reads.
+    /// The number of entries of all matrices that a cycle reads.
     pub fn nnz(&self) -> usize {
         self.grids.iter().map(|level| level.grid.a().nnz()).sum::<usize>() + self.coarsest.as_ref().map_or(0, Mat::nnz)
     }
-    /// Entries of all operators per entry of the finest.
+    /// The entries of all operators divided by those of the finest.
     pub fn operator_complexity(&self) -> f64 {
         let all: usize = self.grids.iter().map(|level| level.grid.a().nnz()).sum();
         all as f64 / self.grids[0].grid.a().nnz().max(1) as f64
@@ -206,7 +207,7 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
         self.grids.iter().map(|level| level.grid.storage()).sum::<u64>()
             + self.coarsest.as_ref().map_or(0, Mat::storage)
     }
-    /// Compulsory bytes of one cycle: each product by its model, and each vector between operations read and written
+    /// The bytes that one cycle must move: each product by its model; vectors between operations are read and written
     /// once.
     pub fn bytes(&self) -> u64 {
         let degree = self.degree as u64;
@@ -214,8 +215,8 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
             None => 0,
             Some(to) => {
                 let [fine, coarse] = [grid.points(), to.coarse().iter().product()].map(|n| (n * T::BYTES) as u64);
-                // Two smoothings of `degree` steps with six passes each, of which the first reads neither z nor x; a
-                // copy of the right-hand side for each residual; the moves between the grids.
+                // Two smoothings of `degree` steps with six passes each, except that the very first step reads neither
+                // z nor x; a copy of the right-hand side for each residual; restriction and prolongation.
                 2 * degree * grid.a().spmv_bytes() + (12 * degree - 3 + 2 * 2 + 3) * fine + 2 * coarse
             }
         };

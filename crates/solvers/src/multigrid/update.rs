@@ -1,5 +1,5 @@
-//! New values for a cycle. Coarse operators, halves and the matrices between the grids are computed anew; grid, stencil
-//! and plans stay.
+//! New values for a cycle. Coarse operators, halves and the matrices between the grids are computed again; grid,
+//! stencil and plans stay the same.
 //!
 //! The values decide which axes are halved, so new values may need other grids. Such values are refused, because an
 //! update must have the bits of a new cycle.
@@ -35,17 +35,18 @@ impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Multigrid<T, B> {
     ///
     /// # Errors
     /// [`Error::Size`] for a matrix of another size, or if the operators of several grids were given
-    /// ([`Multigrid::update_given`]); [`Error::OtherPattern`] with the first row of other columns;
+    /// ([`Multigrid::update_given`]); [`Error::OtherPattern`] with the first row that has other columns;
     /// [`Error::OtherGrids`] if the new values would be coarsened along other axes or to another number of grids;
     /// [`Error::Triangle`] with the row of a diagonal entry that is missing, zero or not finite; a backend that fails.
-    /// After an error of the matrix everything is as before.
+    /// If the matrix is refused, everything is as before.
     pub fn update(&mut self, be: &B, csr: &Csr<T>) -> Result<()> {
         self.expect_rows(csr)?;
         let Some(known) = &self.recognised else {
             return self.update_given(be, &[csr]);
         };
         let hierarchy = Hierarchy::coarsened(csr, known.clone(), &mut unobserved).map_err(|error| {
-            // It names the entry outside the stencil, or says that there are too few.
+            // This error names an entry outside the stencil, or says that entries are missing. Name the row instead, if
+            // there is one.
             let other = other_row(self.levels[0].smoother.triangles(), csr);
             other.map_or(error, |row| Error::OtherPattern { grid: 0, row })
         })?;
@@ -115,7 +116,7 @@ impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Multigrid<T, B> {
     }
 }
 
-/// Whether two triangles have the same pattern.
+/// Returns true if two triangles have the same pattern.
 fn is_alike<T: Real>(one: &Triangular<T>, other: &Triangular<T>) -> bool {
     let (one, other) = (one.csr(), other.csr());
     one.row_ptr() == other.row_ptr() && one.col_idx() == other.col_idx()

@@ -1,9 +1,9 @@
-//! Adds diffusion to coarse operators of convection, so that a smoother can treat them: as much as leaves no positive
-//! entry off the diagonal.
+//! Adds diffusion to coarse operators of convection, so that a smoother can treat them. It adds just enough to leave no
+//! positive entry off the diagonal.
 //!
 //! P^T A P doubles the ratio of convection to diffusion from each grid to the next. Upwind differences bound that ratio
 //! on the finest grid. On coarser grids it soon exceeds 2; then entries off the diagonal are positive and Gauss-Seidel
-//! steps diverge. Without added diffusion a cycle got worse with more grids, and BiCGStab broke down.
+//! steps diverge. Without added diffusion, a cycle became worse with more grids, and BiCGStab broke down.
 //!
 //! For an entry c > 0 of row i, at the offset d from its point, c is subtracted from the entries at d and -d, and 2 c
 //! is added to the diagonal: c times the second difference along d. Row sums and first moments do not change, so

@@ -1,4 +1,4 @@
-//! Preconditioners of a solve on ranks that are made from the rows of one rank each.
+//! Preconditioners of a solve on ranks, each made from the rows of one rank.
 
 use std::sync::Arc;
 
@@ -48,7 +48,7 @@ unsafe impl<T: Element, B: RankBackend<T>, C: Communicator> Preconditioner<T, Di
     }
 }
 
-/// Makes what the plan names. Waits for the other ranks.
+/// Makes the preconditioner that the plan names. Waits for the other ranks.
 pub(super) fn blocks<T: Element, B: RankBackend<T>, C: Communicator>(
     be: &Distributed<B, C>,
     layout: &Arc<Layout>,
@@ -110,12 +110,12 @@ fn make_within<T: Element, B: RankBackend<T>>(be: &B, block: Csr<T>, precond: Pr
     }
 }
 
-/// The refusal of a preconditioner that a rank cannot have by itself.
+/// The error for a preconditioner that a rank cannot apply by itself.
 pub(super) fn not_within(precond: Precond) -> Error {
     unsupported(format!("a rank cannot have {precond} by itself; take e.g. blockwise=ic0 or blockwise=ilu0"))
 }
 
-/// Whether a rank can have it by itself.
+/// Returns true if a rank can apply this preconditioner by itself.
 pub(super) fn is_within(precond: Precond) -> bool {
     !matches!(
         precond,

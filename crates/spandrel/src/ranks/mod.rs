@@ -1,12 +1,13 @@
-//! Solves on several ranks, which are threads of one process or processes: the policy, and the solve of one rank.
+//! Solves on several ranks, which are threads of one process or separate processes: the policy, and the solve of one
+//! rank.
 //!
-//! Each rank has a range of rows of the matrix ([`spandrel_distributed`]). [`Planned::new`] looks at the rows of all
-//! ranks and chooses method and preconditioner; [`Planned::solve`] solves. Unless the caller asks for a preconditioner
-//! that depends on the number of ranks, x has the same bits for any number.
+//! Each rank has a range of rows of the matrix ([`spandrel_distributed`]). [`Planned::new`] examines the rows of all
+//! ranks and chooses method and preconditioner; [`Planned::solve`] solves. x has the same bits for any number of ranks,
+//! unless the caller asks for a preconditioner that depends on this number.
 //!
-//! The devices of the ranks are of one kind. Several GPUs are as many ranks, each with its `Cuda::on(number)`. Make
-//! them `with_reproducible(true)`: otherwise a product may sum a row in an order that is chosen by the rows of its
-//! rank, and x depends on the number of ranks.
+//! The devices of all ranks are of one kind. To use several GPUs, start one rank per GPU, each with its
+//! `Cuda::on(number)`. Make the devices `with_reproducible(true)`. Otherwise the order in which a product sums a row
+//! may depend on the other rows of the rank, and x depends on the number of ranks.
 //!
 //! ```
 //! use spandrel::distributed::{Distributed, Threads, generate_rows};
@@ -53,8 +54,8 @@ use crate::any::Complete;
 use crate::solver::{Element, Reorder, Settings, Times, bisection, restored};
 pub use plan::{Plan, RankPrecond};
 
-/// A device that a rank may have: one with everything that a preconditioner of a rank needs, whose sums can be joined
-/// to those of other ranks, and that exchanges entries of vectors with them.
+/// A device that a rank can run on. It has everything that a rank's preconditioner needs, its sums can be joined to
+/// those of other ranks, and it exchanges entries of vectors with the host.
 pub trait RankBackend<T: Real>: Complete<T> + Entries<T> + Join {}
 impl<T: Real, B: Complete<T> + Entries<T> + Join> RankBackend<T> for B {}
 
@@ -80,15 +81,15 @@ pub struct Share {
     /// Messages sent by products and dot products of the iteration. How often ranks look at the progress depends on the
     /// clock, so those messages are not counted.
     pub messages: u64,
-    /// Bytes of these messages, and of what other devices read of this one.
+    /// Bytes of these messages, and bytes that other devices read from this one.
     pub sent_bytes: u64,
 }
 
-/// The result of a solve on several ranks, as one rank has it.
+/// The result of a solve on several ranks, as one rank gets it.
 #[derive(Debug)]
 #[non_exhaustive]
 pub struct Solution<T> {
-    /// x, whole, on rank 0. Other ranks have `None`.
+    /// The whole x on rank 0. Other ranks have `None`.
     pub x: Option<Vec<T>>,
     /// How it ended; the same on every rank.
     pub outcome: Outcome,
@@ -102,7 +103,7 @@ pub struct Solution<T> {
     pub times: Times,
 }
 
-/// A solve that is planned, as one rank has it: its rows, and the choices.
+/// A planned solve as one rank has it: its rows and the choices.
 pub struct Planned<T: Element> {
     /// In the numbering of the solve.
     rows: Rows<T>,
@@ -120,8 +121,9 @@ impl<T: Element> std::fmt::Debug for Planned<T> {
 }
 
 impl<T: Element> Planned<T> {
-    /// Looks at the rows of all ranks and chooses. `preconditioner` replaces that of the settings, and may be one that
-    /// only ranks have. With `None`, the policy chooses unless the settings name one. Waits for the other ranks.
+    /// Examines the rows of all ranks and makes the choices. `preconditioner` replaces that of the settings, and may be
+    /// one that exists only for ranks. With `None`, the policy chooses unless the settings name one. Waits for the
+    /// other ranks.
     ///
     /// # Errors
     /// On every rank: [`crate::Error::Unsupported`] for settings that need the whole matrix in one place, or that
@@ -289,7 +291,7 @@ fn sent<B: Join, C: Communicator>(be: &Distributed<B, C>) -> (u64, u64) {
     (all.iter().map(|of| of.messages).sum(), all.iter().map(|of| of.bytes).sum())
 }
 
-/// Times phases one after the other.
+/// Measures the times of consecutive phases.
 struct Lap(Instant);
 
 impl Lap {

@@ -17,7 +17,7 @@ pub(super) fn unsupported(why: impl Into<String>) -> Error {
     Error::Unsupported { why: why.into() }
 }
 
-/// The refusal of a factorisation.
+/// The error for a factorisation, which ranks do not have.
 pub(super) fn no_direct() -> Error {
     unsupported(
         "a factorisation needs the whole matrix in one place; use cg, bicgstab or gmres, or solve without ranks",
@@ -44,7 +44,7 @@ pub enum RankPrecond {
     /// `schwarz=NAME,overlap=K`: each rank applies NAME to its own rows and K layers of their neighbours. Depends on
     /// the number of ranks.
     Schwarz {
-        /// What each rank applies.
+        /// The preconditioner that each rank applies.
         within: Precond,
         /// Layers of neighbouring rows.
         overlap: usize,
@@ -52,10 +52,10 @@ pub enum RankPrecond {
 }
 
 impl RankPrecond {
-    /// The names that [`Precond::EXAMPLES`] lacks.
+    /// Examples of the names that [`Precond::EXAMPLES`] lacks.
     pub const EXAMPLES: [&'static str; 2] = ["blockwise=ic0", "schwarz=ic0,overlap=1"];
 
-    /// The preconditioner of one device, if it is one.
+    /// Returns the preconditioner if it is that of one device.
     pub fn same(self) -> Option<Precond> {
         match self {
             Self::Same(precond) => Some(precond),
@@ -63,7 +63,7 @@ impl RankPrecond {
         }
     }
 
-    /// What each rank applies by itself.
+    /// The preconditioner that each rank applies by itself.
     fn within(self) -> Option<Precond> {
         match self {
             Self::Same(_) => None,
@@ -150,12 +150,12 @@ pub struct Plan {
     pub stagnation: Option<usize>,
     /// Steps of a GMRES cycle.
     pub restart: usize,
-    /// What a user should know before the solve begins.
+    /// Warnings for the user, known before the solve begins.
     pub warnings: Vec<String>,
 }
 
-/// Refuses settings that no solve on ranks can have, before it looks at the matrix. `backend` is the name of the ranks'
-/// devices.
+/// Refuses settings that no solve on ranks can have, before anyone examines the matrix. `backend` is the name of the
+/// ranks' backend.
 ///
 /// # Errors
 /// [`Error::Unsupported`], [`Error::NotReproducible`].
@@ -239,7 +239,7 @@ pub(super) fn check(settings: &Settings, asked: Option<RankPrecond>, backend: &s
 }
 
 impl Plan {
-    /// Looks at the rows of all ranks and chooses. Waits for the other ranks.
+    /// Examines the rows of all ranks and makes the choices. Waits for the other ranks.
     pub(super) fn new<T: Element, B: RankBackend<T>, C: Communicator>(
         be: &Distributed<B, C>,
         layout: &Layout,

@@ -1,7 +1,7 @@
 //! Whether an iteration on several ranks has truly converged, as `solver/truth.rs` decides it for one device.
 //!
-//! Each rank computes the residual of its own rows in twice the digits if the bound of the rounding leaves the matter
-//! open. What they decide is the same for any number of ranks.
+//! If the bound on the rounding does not settle it, each rank computes the residual of its own rows in twice the
+//! digits. The decision is the same for any number of ranks.
 
 use rayon::prelude::*;
 use spandrel_backend::Backend;

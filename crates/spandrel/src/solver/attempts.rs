@@ -1,5 +1,5 @@
 //! The attempts of an iteration at one system: the plan's method and preconditioner, what takes over from them, and
-//! when they give way.
+//! when.
 //!
 //! An interruption between two attempts ends the solve with the x of the earlier one.
 
@@ -32,7 +32,7 @@ pub(super) struct Ended {
 }
 
 impl Ended {
-    /// The same as an attempt that was given up.
+    /// These attempts as one attempt that was given up.
     pub(super) fn given_up(&self, preconditioner: Precond) -> Attempt {
         let Ended { outcome, method, seconds, .. } = self;
         Attempt {
@@ -45,7 +45,7 @@ impl Ended {
         }
     }
 
-    /// The same, if an interruption prevented the next attempt.
+    /// These attempts, if an interruption prevented the next one.
     pub(super) fn interrupted(mut self) -> Self {
         self.outcome.status = Status::Interrupted;
         self
@@ -61,7 +61,7 @@ pub(super) fn unless_interrupted<R>(made: Result<R>) -> Result<Option<R>> {
     }
 }
 
-/// Where every attempt begins.
+/// The x from which every attempt begins.
 pub(super) enum Start<V> {
     Zero,
     /// From this x.
@@ -70,8 +70,8 @@ pub(super) enum Start<V> {
     Once,
 }
 
-/// What the policy tries after a method that ended with this status. A new method does not compile without an answer
-/// here.
+/// The method that the policy tries after one that ended with this status. The match is exhaustive, so a new method
+/// does not compile without an answer here.
 fn successor(method: Method, status: Status) -> Option<Method> {
     use Status as S;
     let (ends, next) = match method {
@@ -82,7 +82,7 @@ fn successor(method: Method, status: Status) -> Option<Method> {
     ends.contains(&status).then_some(next)
 }
 
-/// Whether another preconditioner may succeed where this one did not.
+/// Returns true if another preconditioner may succeed where this one did not.
 fn came_to_nothing(plan: &Plan, outcome: &Outcome) -> bool {
     use Status as S;
     let is_stuck = matches!(
@@ -95,7 +95,8 @@ fn came_to_nothing(plan: &Plan, outcome: &Outcome) -> bool {
 }
 
 impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
-    /// Whether another method or preconditioner may take over. It then begins where the first one began.
+    /// Returns true if another method or preconditioner may take over. It then begins with the x that the first one
+    /// began with.
     pub(super) fn is_open(&self) -> bool {
         self.plan.method_is_open || self.plan.standby.is_some()
     }
@@ -145,8 +146,8 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         Ok((Ended { attempts: first.attempts, ..second }, gave_way))
     }
 
-    /// Runs the plan's method. If it does not suit the matrix and the policy chose it, runs the next one once. `again`
-    /// tells that another attempt came before; its x stays until this one begins.
+    /// Runs the plan's method. If it does not suit the matrix and the policy chose it, runs the next method, once.
+    /// `again` says that there was an earlier attempt; its x stays until this one begins.
     fn methods(
         &mut self,
         device: &B,
@@ -177,7 +178,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         Ok((Ended { attempts, ..second }, gave_way))
     }
 
-    /// Whether a factorisation may take over, and should take less time than a few looks at another method.
+    /// Returns true if a factorisation may take over and should take less time than a few looks at another method.
     fn factors_are_sooner(&mut self, device: &B, method: Method) -> bool {
         const LOOKS: f64 = 100.0;
         if !self.plan.direct_is_open {
@@ -196,14 +197,14 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         Rival::new(Arc::clone(host), self.plan.means::<T>(device.profile()))
     }
 
-    /// Runs a method, and tells whether it gave way to a factorisation. An iteration that has become long without
-    /// progress ends at the limit of iterations.
+    /// Runs a method. Also returns true if it gave way to a factorisation. An iteration that has run long without
+    /// progress ends as if it had reached the limit of iterations.
     fn run(&mut self, device: &B, method: Method, b: &Vector<T, B>, x: &mut Vector<T, B>) -> Result<(Ended, bool)> {
         let mut rival = match self.plan.direct_is_open {
             true => Some(self.rival.take().unwrap_or_else(|| self.new_rival(&self.host, device))),
             false => None,
         };
-        // It must end at the same iteration everywhere.
+        // A reproducible solve must end at the same iteration on every device.
         let reference = Profile::reference();
         let profile = if self.plan.reproducible { &reference } else { device.profile() };
         let size = (self.plan.nrows, self.plan.nnz);
@@ -211,7 +212,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         let analysis = rival.as_ref().map_or(0.0, |rival| rival.analysis(self.plan.symmetric));
         // If factors are impossible, GMRES with ILUT comes next. CG is seldom worse.
         let mut judge = Judge::new(pace, analysis, rival.is_none() || method == Method::Cg);
-        // A limit that the caller named is kept.
+        // If the caller set a limit, only that limit counts.
         let may_end = self.settings.max_iterations.is_none() && self.settings.fallback == Fallback::Auto;
         let Self { plan, running, reporter, perm, truth, .. } = self;
         let Some(Running::Iterative(engine)) = running else { return Err(lost()) };
@@ -250,15 +251,17 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
     }
 }
 
-/// The outcome of an iteration. If its claim of convergence was nearly true, it continues from the x reached, with a
-/// smaller goal.
+/// Runs an iteration and returns its outcome. If its claim of convergence was nearly true, the iteration continues from
+/// the x reached, with a smaller goal.
 ///
-/// `run` calls what it gets with the outcome before it looks for the truth, and tells whether it denied a claim.
+/// `run` gets a callback and calls it with the outcome before it checks a claim (`truth.rs`). It also returns true if
+/// it denied a claim.
 fn nearest(
     options: &Options,
     mut run: impl FnMut(Options, &dyn Fn(&mut Outcome)) -> Result<(Outcome, bool)>,
 ) -> Result<Outcome> {
-    /// A residual of at most this many goals is nearly true; the next goal is the first one over this.
+    /// A claim is nearly true if the residual is at most this many times the goal. The next goal is the first one
+    /// divided by this.
     const NEAR: f64 = 2.0;
     let (first, is_denied) = run(*options, &|_| {})?;
     let left = options.max_iters.map_or(usize::MAX, |limit| limit.saturating_sub(first.iterations));
@@ -329,7 +332,7 @@ mod tests {
         assert_eq!((seen[1].rtol, seen[1].atol, seen[1].max_iters), (Some(5e-9), 5e-4, Some(7)));
         assert_eq!((outcome.status, outcome.target, outcome.iterations), (Status::Converged, 1e-8, 7));
         assert_eq!((outcome.restarts, outcome.history.len()), (3, 8));
-        // What still misses the first goal stays what it is.
+        // An outcome that still misses the first goal does not change.
         let (outcome, _) = of(ended(Status::Stagnated, 1.1e-8, 3), ended(Status::MaxIterations, 1.1e-8, 7));
         assert_eq!(outcome.status, Status::MaxIterations);
     }

@@ -40,7 +40,7 @@ pub struct Times {
     pub solve: f64,
 }
 
-/// Times phases one after the other.
+/// Measures the times of consecutive phases.
 #[derive(Debug)]
 pub(super) struct Lap(Instant);
 
@@ -134,7 +134,8 @@ impl<'a> Setup<'a> {
 pub(super) struct System<T> {
     pub(super) a: Arc<Csr<T>>,
     pub(super) perm: Option<Permutation>,
-    /// For each stored entry its place in the matrix's own numbering, if that differs and new values may come.
+    /// For each stored entry, its position among the entries in the matrix's own numbering, if the numbering differs
+    /// and new values may come.
     pub(super) places: Option<Vec<u32>>,
 }
 
@@ -202,10 +203,10 @@ fn distance<T: Real>(a: &Csr<T>) -> f64 {
 }
 
 /// Renumbers a matrix as the settings say. If they leave it open, a large matrix whose rows read x from everywhere is
-/// renumbered if this brings the entries of a row close together; returns also why.
+/// renumbered, provided that this brings the entries of a row close together. Also returns the reason.
 ///
-/// Products then read x from a cache, incomplete factors are closer to complete ones, and set-up takes less time as
-/// well. On a GPU all products together take less time than the host needs for this.
+/// After that, products read x from a cache, incomplete factors are closer to complete ones, and the set-up takes less
+/// time. On a GPU it does not pay: all products together take less time than the host needs to renumber.
 fn in_order<T: Real>(
     settings: &Settings,
     a: &Arc<Csr<T>>,
@@ -217,13 +218,13 @@ fn in_order<T: Real>(
     const SCATTERED: f64 = 0.1;
     /// The distance must shrink by this factor.
     const NEARER: f64 = 4.0;
-    /// Nanoseconds per entry of a matrix in random order for the search, which one thread does, and to move the
+    /// Nanoseconds per entry of a matrix in random order: for the search, which runs on one thread, and to move the
     /// entries.
     const SEARCHED: f64 = 15.0;
     const MOVED: f64 = 60.0;
-    /// Bytes that an entry of x brings along if its neighbours in the cache line are not needed.
+    /// Bytes that are read per entry of x if its neighbours in the cache line are not needed.
     const LINE: f64 = 64.0;
-    /// Products that an iteration forms at least, with its preconditioner, on a matrix of this size.
+    /// The least number of products that an iteration and its preconditioner form on a matrix of this size.
     const PRODUCTS: f64 = 100.0;
     let mut by = |order: Reorder| {
         if order != Reorder::None {
@@ -285,8 +286,8 @@ impl<T: Element> Planned<T> {
         let profile = if settings.reproducible { &reference } else { device.profile() };
         let (system, renumbered_why) = in_order(&settings, &a, profile, &mut reporter)?;
         let mut survey = Survey::of(&*system.a);
-        // CG works for a matrix whose two halves differ by the rounding of its assembly. Formats that store one half do
-        // not.
+        // CG works if the two halves of the matrix differ only by the rounding of its assembly. Formats that store only
+        // one half do not.
         let is_rounded = !survey.symmetric && system.a.is_symmetric_to_rounding();
         survey.symmetric |= is_rounded;
         if let (Some(wrong), Some(perm)) = (&mut survey.not_invertible, &system.perm) {
@@ -301,7 +302,7 @@ impl<T: Element> Planned<T> {
         if let Some(why) = renumbered_why {
             (plan.reorder, plan.reorder_why) = (Reorder::Bfs, why);
         }
-        // The first in the matrix's own numbering.
+        // The first one in the matrix's own numbering.
         let not_finite = survey.not_finite.and_then(|at| match &system.perm {
             None => Some(entry_at(&a, at)),
             Some(_) => Survey::of(&*a).not_finite.map(|at| entry_at(&a, at)),

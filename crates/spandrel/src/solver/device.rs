@@ -27,8 +27,8 @@ pub(super) enum Running<T: Element, B: SolverBackend<T>> {
     Direct(Box<Direct<T>>),
 }
 
-/// A solver on a device of one's own. It holds the matrix, the preconditioner and the workspaces; each call takes the
-/// device.
+/// A solver on a device that the caller owns. It holds the matrix, the preconditioner and the workspaces; each call
+/// takes the device.
 ///
 /// [`crate::Solver`] owns its device and chooses it at run time.
 pub struct DeviceSolver<T: Element, B: SolverBackend<T>> {
@@ -41,7 +41,7 @@ pub struct DeviceSolver<T: Element, B: SolverBackend<T>> {
     pub(super) truth: Truth<T>,
     /// The factorisation that an iteration competes with, while it has the matrix's values.
     pub(super) rival: Option<Rival<T>>,
-    /// What was found out about a matrix on which iterations have trouble.
+    /// What is known about a matrix on which an iteration has failed.
     pub(super) found: Found<T>,
     pub(super) perm: Option<Permutation>,
     pub(super) places: Option<Vec<u32>>,
@@ -112,7 +112,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         self.solution(answer, times)
     }
 
-    /// The iteration on vectors of the host, and whether it gave way to a factorisation.
+    /// Runs the iteration on vectors of the host. Also returns true if it gave way to a factorisation.
     pub(super) fn iterate(
         &mut self,
         device: &B,
@@ -175,8 +175,8 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         Ok(answer.ended.outcome)
     }
 
-    /// Solves A X = B for all columns of B, which lie one after the other, each from x = 0. Blocks. An interrupted
-    /// column is the last one of the answer.
+    /// Solves A X = B for all columns of B, stored one after the other, each from x = 0. Blocks. After an interruption,
+    /// the interrupted column is the last one of the answer.
     ///
     /// # Errors
     /// [`Error::Size`] unless B has a whole number of columns; as [`DeviceSolver::solve`].
@@ -207,10 +207,10 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         Ok(Solutions { x, outcomes })
     }
 
-    /// M^-1 r by the preconditioner of the solver, in the matrix's own numbering. A solver with factors solves A z = r.
-    /// Blocks.
+    /// Returns M^-1 r for the solver's preconditioner, in the matrix's own numbering. A solver with factors solves A z
+    /// = r. Blocks.
     ///
-    /// This makes the solver a preconditioner of another library's method.
+    /// With this, a solver can precondition another library's method.
     ///
     /// # Errors
     /// [`Error::Size`] unless r has one element per row; a device that fails.
@@ -225,7 +225,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
             }
             Some(Running::Direct(direct)) => {
                 let mut z = vec![T::zero(); self.plan.ncols];
-                // How well it solves is not asked of a preconditioner.
+                // A preconditioner does not report how accurately it solves.
                 drop(direct.solve(&r, &mut z)?);
                 z
             }
@@ -234,8 +234,8 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         restored(self.perm.as_ref(), z)
     }
 
-    /// New values of the matrix on its pattern: one for each stored entry, in the order of the matrix that the solver
-    /// was built with. The plan stays, and so does the analysis of the preconditioner. Blocks.
+    /// Gives the matrix new values on its pattern: one per stored entry, in the order of the matrix that the solver was
+    /// built with. The plan stays, and so does the analysis of the preconditioner. Blocks.
     ///
     /// # Errors
     /// [`Error::Pattern`] for another number of values; [`Error::NotFinite`] for one that is infinite or NaN;
@@ -296,7 +296,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
     }
 
     /// As [`DeviceSolver::update_values`], for values on the device. They stay there if the matrix is stored in CSR and
-    /// the preconditioner takes values from the device; else they go through the host. Blocks.
+    /// the preconditioner takes values from the device; otherwise they go through the host. Blocks.
     ///
     /// # Errors
     /// As there.
@@ -413,7 +413,7 @@ fn check<T: Real>(name: &'static str, v: &[T], expected: usize) -> Result<()> {
     }
 }
 
-/// The error of a solver whose substitute preconditioner could not be made.
+/// The error for a solver whose substitute preconditioner could not be made.
 pub(super) fn lost() -> Error {
     Error::Unsupported { why: "the set-up of a substitute failed; build a new solver".into() }
 }

@@ -26,8 +26,8 @@ mod sealed {
 
 /// `f32` or `f64`.
 pub trait Element: Factorable + sealed::Sealed {
-    /// Does what [`Builder::build`] promises. It is not generic, so that everything a solver may need is compiled once,
-    /// with this crate, and not with every program.
+    /// Implements [`Builder::build`]. It is not generic, so everything that a solver may need is compiled once, with
+    /// this crate, and not with every program.
     #[doc(hidden)]
     fn solver(builder: Builder, a: Arc<Csr<Self>>) -> Result<Solver<Self>>;
 

@@ -37,15 +37,16 @@ impl<T> std::fmt::Debug for Call<'_, T> {
     }
 }
 
-/// An iteration that is set up. It only gets work for the device on which it was made.
+/// An iteration that is set up. It must run on the device on which it was made.
 pub trait Engine<T: Real, B: Backend<T>> {
-    /// Solves A x = b from the x given.
+    /// Solves A x = b from the given x.
     fn run(&mut self, be: &B, call: Call<'_, T>, b: &B::Vector, x: &mut B::Vector) -> Result<Outcome>;
     /// z <- M^-1 r, in the numbering of the solve.
     fn precondition(&self, be: &B, r: &B::Vector, z: &mut B::Vector) -> Result<()>;
-    /// New values of the matrix on its old pattern, in the numbering of the solve; the shift of the factorisation.
+    /// Takes new values of the matrix on its old pattern, in the numbering of the solve. Returns the shift of the
+    /// factorisation.
     fn renew(&mut self, be: &B, a: &Arc<Csr<T>>) -> Result<f64>;
-    /// The same with values on the device. Returns `None` and does nothing if the host is needed.
+    /// As [`Engine::renew`], with values on the device. Returns `None` and does nothing if the host is needed.
     fn renew_from(&mut self, be: &B, values: &B::Vector) -> Option<Result<f64>>;
     /// The matrix with the values of the last [`Engine::renew_from`]; `None` if that always needs the host.
     fn matrix(&self, be: &B) -> Option<Result<Csr<T>>>;
@@ -57,7 +58,7 @@ pub trait Engine<T: Real, B: Backend<T>> {
 struct Workspaces<T: Real, B: Backend<T>> {
     cg: Option<Cg<T, B>>,
     bicgstab: Option<BiCgStab<T, B>>,
-    /// With its restart.
+    /// The workspace of GMRES, with the restart that it was made for.
     gmres: Option<(usize, Gmres<T, B>)>,
 }
 
@@ -113,7 +114,8 @@ fn not_an_iteration() -> Error {
     Error::Unsupported { why: "direct is not an iteration; plan the solve with it from the start".into() }
 }
 
-/// Runs two iterations on nothing, if kernels are loaded on first use, so that later times are those of the solve only.
+/// If kernels are loaded on first use, runs two iterations on a trial vector, so that later times are those of the
+/// solve only.
 fn rehearse<T: Real, B: Backend<T>>(engine: &mut dyn Engine<T, B>, be: &B, plan: &Plan) -> Result<()> {
     if B::NAME == "cpu" || plan.nrows == 0 {
         return Ok(());
@@ -122,7 +124,7 @@ fn rehearse<T: Real, B: Backend<T>>(engine: &mut dyn Engine<T, B>, be: &B, plan:
     let (b, mut x) = (be.upload(&vec![T::one(); plan.nrows])?, be.zeros(plan.ncols)?);
     let mut unobserved = |_, _: Iterate<'_, T>| std::ops::ControlFlow::Continue(());
     let call = Call { method: plan.method, options, restart: plan.restart.min(2), observer: &mut unobserved };
-    // An error here comes again in the solve, which reports it.
+    // Ignore an error here: it will occur again in the solve, which reports it.
     drop(engine.run(be, call, &b, &mut x));
     Ok(be.synchronize()?)
 }
@@ -218,7 +220,7 @@ fn iterative_in<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rows<F::Value> +
     Ok(engine)
 }
 
-/// Writes the values of rows on the device, and reads them.
+/// Writes the values of a CSR matrix on the device, and reads them back.
 trait Rewrites<T: Real>: UpdateValues<Csr<T>> + Download<Csr<T>> {}
 impl<T: Real, B: UpdateValues<Csr<T>> + Download<Csr<T>>> Rewrites<T> for B {}
 

@@ -1,14 +1,14 @@
-//! The steps after a first attempt has failed: a complete factorisation, and for a singular matrix an answer or the
+//! The steps after a first attempt has failed: a complete factorisation and, for a singular matrix, an answer or the
 //! reason why there is none.
 //!
 //! 1. A factorisation ([`super::rival`]), whose answer is refined. An answer with a backward error of the size of
 //!    rounding is final.
 //! 2. If a pivot is zero, or the condition number exceeds the reciprocal of the unit roundoff, the [`Defect`] is
-//!    determined. If b contradicts it, the system is inconsistent.
+//!    determined. If b contradicts the defect, the system is inconsistent.
 //! 3. The factorisation of A + delta D, refined with A itself. It finds an answer if there is one. There is none if a
-//!    combination of equations vanishes on the left and not on the right.
-//! 4. The iteration that the policy names without a factorisation, for a while. If a factorisation does not fit, GMRES
-//!    with ILUT.
+//!    combination of equations is zero on the left-hand side but not on the right.
+//! 4. For a limited number of iterations, the iteration that the policy chooses without a factorisation. If a
+//!    factorisation does not fit, GMRES with ILUT.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -33,12 +33,12 @@ use super::words::counted;
 /// Steps of refinement after a factorisation of A + delta D. delta is the square root of the unit roundoff, so a step
 /// gains about as many digits as elimination loses.
 const STEPS: usize = 12;
-/// A combination w of equations that vanishes on the left contradicts b if w^T b / (||w|| ||b||) exceeds this many unit
-/// roundoffs, which is above the rounding of w.
+/// A combination w of equations that is zero on the left-hand side contradicts b if w^T b / (||w|| ||b||) exceeds this
+/// many unit roundoffs. This is more than the rounding of w.
 const CONTRADICTS: f64 = 1e6;
 /// Iterations after factorisations have failed. Solvable singular systems need fewer.
 const LAST_ITERATIONS: usize = 2000;
-/// Steps of a cycle of the last GMRES.
+/// Steps per cycle of the last GMRES.
 const RESTART: usize = 100;
 
 /// What is known about a singular matrix.
@@ -59,11 +59,11 @@ impl std::fmt::Display for Singular {
     }
 }
 
-/// What was found out about a difficult matrix. It holds for any right-hand side, until new values come.
+/// What is known about a difficult matrix. It holds for any right-hand side, until new values come.
 pub(super) struct Found<T: Element> {
     /// What is known if it is singular.
     pub(super) singular: Option<Singular>,
-    /// Whether a defect was looked for.
+    /// Whether the search for a defect has run.
     looked: bool,
     /// Factors of A + delta D, in addition to those of A; `Some(None)` if they are impossible.
     regular: Option<Option<Box<Direct<T>>>>,
@@ -72,7 +72,7 @@ pub(super) struct Found<T: Element> {
 }
 
 impl<T: Element> Found<T> {
-    /// With the result of the factorisation.
+    /// Starts with the result of the factorisation.
     pub(super) fn with(singular: Option<Singular>) -> Self {
         Self { singular, looked: false, regular: None, weights: None }
     }
@@ -86,8 +86,8 @@ impl<T: Element> Found<T> {
     }
 }
 
-/// The factors of an analysed matrix. If it is singular, those of A + delta D, with what is known about it. `None` if
-/// the matrix is singular and A + delta D does not fit.
+/// Returns the factors of an analysed matrix. If the matrix is singular, returns those of A + delta D, with what is
+/// known about it, or `None` if they do not fit.
 ///
 /// # Errors
 /// The reason why a regular matrix cannot be factored.
@@ -142,12 +142,12 @@ pub(super) struct Answer<T> {
 }
 
 impl<T> Answer<T> {
-    /// The answer if an interruption prevents the next attempt.
+    /// This answer, if an interruption prevents the next attempt.
     fn interrupted(self) -> Self {
         Self { ended: self.ended.interrupted(), ..self }
     }
 
-    /// As [`Answer::or`], for a next attempt that may have been interrupted. Then the whole answer counts as
+    /// As [`Answer::or`], for a next attempt that may have been interrupted. If it was, the whole answer counts as
     /// interrupted.
     fn or_interrupted(self, next: Answer<T>, given_up: Attempt) -> Answer<T> {
         let is_interrupted = next.ended.outcome.status == Status::Interrupted;
@@ -176,14 +176,14 @@ impl<T> Answer<T> {
 }
 
 impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
-    /// Whether something may still take over after an iteration that ended with this status.
+    /// Returns true if something may still take over after an iteration that ended with this status.
     pub(super) fn is_unfinished(&self, outcome: &Outcome) -> bool {
         use Status as S;
         let is_final = matches!(outcome.status, S::Converged | S::BackwardStable | S::Interrupted);
         self.plan.direct_is_open && !is_final && self.is_iterative()
     }
 
-    /// What follows after an iteration.
+    /// Takes the steps that follow an iteration.
     pub(super) fn finish(
         &mut self,
         device: &B,
@@ -201,8 +201,8 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         self.iterate_stronger(device, b, answer, times)
     }
 
-    /// If an iteration stagnates, its x may be solved to rounding. Then the status says so, because no method does
-    /// better in this precision.
+    /// If an iteration stagnates, its x may already solve the system to rounding. Then the status says so, because no
+    /// method does better in this precision.
     fn judge_by_rounding(&self, b: &[T], answer: &mut Answer<T>) {
         let outcome = &mut answer.ended.outcome;
         if outcome.status != Status::Stagnated || !self.plan.direct_is_open {
@@ -296,7 +296,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         }
     }
 
-    /// Solves with the present factors, and finds out what can be known about a singular matrix.
+    /// Solves with the present factors. If the matrix is singular, finds out what can be known about it.
     pub(super) fn solve_with_factors(
         &mut self,
         device: &B,
@@ -360,7 +360,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         // If the known combination does not contradict this b, another one may.
         let known = self.found.weights.as_deref().is_some_and(|weights| contradicts(share_of(weights, b)));
         if !known {
-            // If existing factors fail here, that says nothing about the system.
+            // If the existing factors fail here, this says nothing about the system.
             let (weights, share) = direct.vanishing_combination(b).ok()??;
             self.found.weights = Some(weights);
             if !contradicts(share) {
@@ -398,7 +398,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         answer.say(text);
     }
 
-    /// Runs the iteration of the policy for a while, after factorisations have failed.
+    /// Runs the policy's iteration with a limit of iterations, after factorisations have failed.
     fn iterate_last(&mut self, device: &B, b: &[T], answer: Answer<T>, times: &mut Times) -> Result<Answer<T>> {
         let Some(plan) = self.plan.iterative.clone() else { return Ok(answer) };
         let why = format!("the factorisation ended as {}", answer.ended.outcome.status);
@@ -427,8 +427,8 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         self.iterate_as(device, b, answer, (plan, &why), times)
     }
 
-    /// Iterates with another plan for a while, then returns to this one. If that plan cannot be set up, nothing
-    /// changes.
+    /// Iterates with another plan up to a limit of iterations, then returns to this one. If the other plan cannot be
+    /// set up, nothing changes.
     fn iterate_as(
         &mut self,
         device: &B,

@@ -1,7 +1,7 @@
 //! Singular systems whose null space the caller has named: the constant vectors, as in pure Neumann problems.
 //!
-//! The preconditioner is projected here. [`NullSpace::solve`] projects right-hand side and x; its head says what is
-//! solved and at what cost.
+//! The preconditioner is projected here. [`NullSpace::solve`] projects right-hand side and x; its documentation says
+//! what is solved and at what cost.
 
 use std::sync::Arc;
 

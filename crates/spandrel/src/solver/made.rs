@@ -20,18 +20,19 @@ use crate::incomplete::{Chosen, Incomplete, Renew};
 use crate::multigrid::Geometric;
 use crate::{Factorize, Preconditioner};
 
-/// A preconditioner that takes new values of the matrix that it was made of.
+/// A preconditioner that takes new values of the matrix from which it was made.
 pub(super) trait Renewed<T: Real, B: Backend<T>>: Preconditioner<T, B> + Send {
-    /// New values on the old pattern, in the numbering that the preconditioner was made in: alpha of the shift, or 0.
+    /// Takes new values on the old pattern, in the numbering that the preconditioner was made in. Returns alpha of the
+    /// shift, or 0.
     ///
     /// After an error everything is as before. Blocks.
     fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64>;
 
-    /// Whether [`Renewed::renew_from`] takes values.
+    /// Returns true if [`Renewed::renew_from`] takes values.
     fn takes_values(&self) -> bool {
         false
     }
-    /// The same with values on the device, or `None` and nothing done if the host is needed.
+    /// As [`Renewed::renew`], with values on the device. Returns `None` and does nothing if the host is needed.
     fn renew_from(&mut self, be: &B, values: &B::Vector) -> Option<Result<f64>> {
         let _ = (be, values);
         None
@@ -152,7 +153,7 @@ impl<B: MixedPrecision> Renewed<f64, B> for Mixed<B, Boxed<f32, B>> {
         self.inner().takes_values()
     }
     fn renew_from(&mut self, be: &B, values: &<B as Backend<f64>>::Vector) -> Option<Result<f64>> {
-        // What needs the host must not be asked, because the exponent changes with the values.
+        // Do not call a preconditioner that needs the host: narrowing below changes the exponent.
         self.takes_values().then(|| {
             let refused = || Error::Unsupported { why: "this preconditioner takes values from the host only".into() };
             self.update_from(be, values, |m, be, narrow| m.renew_from(be, narrow).unwrap_or_else(|| Err(refused())))
@@ -178,8 +179,8 @@ where
 {
 }
 
-/// The preconditioner that the plan names, or the one that stands in for it if the policy chose it and it cannot be
-/// made. The plan then says so.
+/// Makes the preconditioner that the plan names. If the policy chose it and it cannot be made, makes its substitute,
+/// and the plan says so.
 pub(super) fn make<T: Real, B: Makes<T>>(
     device: &B,
     a: &impl Given<T, B>,
@@ -199,7 +200,7 @@ pub(super) fn make<T: Real, B: Makes<T>>(
             let made = named(device, a, other, plan, &mut |phase| setup.watch(phase))
                 .map_err(|error| error.after(other, format!("{} failed ({})", replaced.from, replaced.why)))?;
             plan.preconditioner = other;
-            // The substitute for later is in use now, so none is left.
+            // The substitute that was kept for later is in use now, so none is left.
             plan.standby = None;
             plan.replaced = Some(replaced);
             made
@@ -231,7 +232,7 @@ fn named<T: Real, B: Makes<T>>(
         }};
     }
     let plain = |m: Boxed<T, B>| Ok(Made { m, factor: None });
-    // What goes by the rows on the device need not be on the host.
+    // Only a call of this needs the matrix on the host; other preconditioners are made from the rows on the device.
     let host = || given.host();
     let chosen = match precond {
         Precond::None => return plain(Box::new(Identity)),
@@ -324,7 +325,8 @@ fn factored<T: Real, B: Incomplete<T> + Factorize<F>, F: Factor<Value = T>>(
     device.incomplete_watched(symbolic?, a.values(), watcher)
 }
 
-/// Of the matrix on the device, if that has room for it beside what else the set-up takes.
+/// Makes an incomplete factorisation from the matrix on the device. If the device has too little memory for that,
+/// starts from the matrix on the host.
 fn resident<T: Real, B: Incomplete<T> + Assemble<F>, F: Factor<Value = T>>(
     device: &B,
     given: &impl Given<T, B>,

@@ -13,7 +13,7 @@ use super::settings::Precision;
 use crate::Mat;
 use crate::any::EveryFormat;
 
-/// The fastest format, and what was tried.
+/// The fastest format, and the formats that were tried.
 pub(super) struct Measured {
     pub(super) format: &'static str,
     pub(super) why: String,
@@ -24,7 +24,7 @@ const BATCH: usize = 4;
 /// Batches; the fastest counts.
 const BATCHES: usize = 4;
 
-/// The fastest of some formats for the products of a solve. Formats that do not fit the matrix are skipped.
+/// Finds the fastest of some formats for the products of a solve. Formats that do not fit the matrix are skipped.
 ///
 /// # Errors
 /// A device that fails. Running out of memory ends only the trial of that format.

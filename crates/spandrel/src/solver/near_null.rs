@@ -50,7 +50,7 @@ pub(super) fn vectors(near_null: &NearNull, nrows: usize, numbering: Option<&Per
     };
     let Some(numbering) = numbering else { return Ok(vectors) };
     if nrows == 0 || !vectors.len().is_multiple_of(nrows) {
-        // Refused with its lengths where the cycle is set up.
+        // The set-up of the cycle refuses this with a message that has both lengths.
         return Ok(vectors);
     }
     let columns: Vec<Vec<f64>> =

@@ -11,9 +11,9 @@ use super::rival::Means;
 use super::settings::{NullVectors, Precision, Reorder, Scale};
 use super::words::counted;
 
-/// Steps of refinement of regularised least squares. With delta the cube root of the unit roundoff u, a step leaves
-/// delta^2 / (sigma^2 + delta^2) of the error of a singular value sigma. The part that a singular matrix leaves open is
-/// rounded by u / delta^2 = delta.
+/// Steps of refinement of regularised least squares. With delta the cube root of the unit roundoff u, a step reduces
+/// the error along a singular vector with value sigma by the factor delta^2 / (sigma^2 + delta^2). The part of x in the
+/// null space of a singular matrix has a rounding error of u / delta^2 = delta.
 const LEAST_SQUARES_STEPS: usize = 12;
 
 /// The choices for a solve and their reasons. `Display` prints it as `spandrel solve` does.
@@ -76,13 +76,13 @@ pub struct Plan {
     pub stagnation: Option<usize>,
     /// Steps of a GMRES cycle.
     pub restart: usize,
-    /// The largest size of a complete factorisation's factors in bytes; `None` for what the machine has to spare.
+    /// The largest size of a complete factorisation's factors in bytes; `None` for as much as the free memory allows.
     pub memory_limit: Option<u64>,
-    /// What a user should know before the solve begins.
+    /// Warnings for the user, known before the solve begins.
     pub warnings: Vec<String>,
-    /// Whether the least ||b - A x|| is wanted.
+    /// Whether a least squares solution, with the least ||b - A x||, is wanted.
     pub least_squares: bool,
-    /// What is known of the null space.
+    /// The null space that the caller knows.
     pub null_space: NullVectors,
     /// Near-null-space vectors that the caller knows, in the numbering of the solve.
     pub(super) near_null: Option<Arc<Vec<f64>>>,
@@ -92,11 +92,11 @@ pub struct Plan {
     pub(super) method_is_open: bool,
     /// Whether a complete factorisation may take over, or was chosen by the policy.
     pub(super) direct_is_open: bool,
-    /// The iteration that the policy would take without a factorisation, if it chose one.
+    /// If the policy chose a factorisation: the iteration that it would choose without one.
     pub(super) iterative: Option<Box<Plan>>,
     /// The substitute if the preconditioner cannot be made.
     pub(super) otherwise: Option<Precond>,
-    /// The substitute, with all its set-up, if the solve fails.
+    /// The substitute, which needs a set-up of its own, if the solve fails.
     pub(super) standby: Option<Precond>,
 }
 
@@ -154,7 +154,7 @@ impl Plan {
         DirectOptions { method: Some(direct::Method::Qr), regularization, refinements: LEAST_SQUARES_STEPS, ..options }
     }
 
-    /// The parameters of a factorisation on a device with that profile.
+    /// The parameters of a factorisation on a device with this profile.
     pub(super) fn means<'p, T: Real>(&self, profile: &'p Profile) -> Means<'p> {
         Means { options: self.direct_options::<T>(), limit: self.memory_limit, profile }
     }
@@ -257,8 +257,8 @@ pub enum Event<'a> {
     /// A phase begins. The detail names what is made, if there is something to name.
     Stage(Stage, &'a str),
     /// The host looked at a running iteration. There may be an x, in the matrix's own numbering and in `f64` for either
-    /// element type. There is none within a cycle of GMRES, or if x is corrected from outside (scaled, refined, a known
-    /// null space).
+    /// element type. There is none within a cycle of GMRES, or if the iteration only computes a correction of x
+    /// (scaled, refined, or with a known null space).
     Iteration(Method, Progress, Iterate<'a, f64>),
     /// Something that a user should know at once: a warning, or another choice that takes over.
     Note(&'a str),

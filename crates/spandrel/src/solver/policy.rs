@@ -1,6 +1,6 @@
 //! The policy: it chooses method, preconditioner, format and precision for a matrix on a device, and their substitutes.
 //!
-//! Nothing else decides. The program, the bench and the conformance suite call it.
+//! No other code makes these choices. The program, the bench and the conformance suite call it.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -21,8 +21,8 @@ use super::settings::{Fallback, FormatChoice, NullVectors, Precision, Reorder, S
 use crate::any::{Choice, EveryFormat};
 
 const ASKED_FOR: &str = "as asked for";
-/// The iterations after which multigrid that the policy chose has failed, if the residual is no smaller. A whole solve
-/// needs a tenth of them.
+/// If the policy chose multigrid and the residual is not smaller after this many iterations, multigrid has failed. A
+/// whole solve needs a tenth of them.
 const STAGNANT: usize = 100;
 /// An analysis of at most this many nanoseconds is free: the set-up of incomplete factors takes as long for any matrix.
 const SMALL: f64 = 2e5;
@@ -125,7 +125,8 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
     })
 }
 
-/// Whether the settings leave room for a complete factorisation: they name nothing that it does not have.
+/// Returns true if the settings allow a complete factorisation, that is, they name nothing that a factorisation does
+/// not have.
 fn is_open_to_factors(settings: &Settings) -> bool {
     settings.method.is_none()
         && settings.preconditioner.is_none()
@@ -280,9 +281,9 @@ impl Plan {
         Ok(Some(prepared))
     }
 
-    /// Takes multigrid instead of IC(0) if the policy chose that and [`Expected`] says that multigrid is faster, for
-    /// the matrix in the numbering of the solve; algebraic multigrid where [`Expected`] has nothing to say.
-    /// Reproducible solves and narrow preconditioners keep IC(0).
+    /// Takes multigrid instead of IC(0) if the policy chose IC(0) and [`Expected`] says that multigrid is faster, for
+    /// the matrix in the numbering of the solve. If [`Expected`] gives no prediction, considers algebraic multigrid.
+    /// Reproducible solves and preconditioners in f32 keep IC(0).
     pub(super) fn choose_multigrid<T: Real>(&mut self, settings: &Settings, a: &Csr<T>, profile: &Profile) {
         let is_open = settings.preconditioner.is_none() && self.preconditioner == Precond::Ic0;
         let is_plain = !self.reproducible && self.precision == Precision::Native;
@@ -302,8 +303,8 @@ impl Plan {
         self.watch_over(settings);
     }
 
-    /// Takes algebraic multigrid instead of IC(0) for a large matrix that looks like a scalar elliptic problem, if that
-    /// is expected to be done first.
+    /// Takes algebraic multigrid instead of IC(0) for a large matrix that looks like a scalar elliptic problem, if it
+    /// is expected to finish first.
     fn choose_amg<T: Real>(&mut self, settings: &Settings, a: &Csr<T>, profile: &Profile) {
         let options = AmgOptions::default();
         let Some(expected) = AmgExpected::of(a, &options, profile) else { return };
@@ -319,7 +320,7 @@ impl Plan {
         self.watch_over(settings);
     }
 
-    /// Lets IC(0) take over from a multigrid cycle that the policy chose.
+    /// Prepares IC(0) to take over if a multigrid cycle that the policy chose stagnates.
     fn watch_over(&mut self, settings: &Settings) {
         if settings.fallback == Fallback::Auto {
             (self.otherwise, self.standby) = (Some(Precond::Ic0), Some(Precond::Ic0));

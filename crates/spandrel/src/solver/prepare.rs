@@ -24,8 +24,9 @@ use super::plan::Plan;
 use super::settings::{NullVectors, Scale};
 use crate::Mat;
 
-/// Binary orders of magnitude between the rows, or the columns, from which they are scaled: rounding errors of the
-/// largest then hide the smallest. And those of all entries: no product of three entries below leaves the range.
+/// Two limits in binary orders of magnitude. If rows or columns differ by more than the first, they are scaled, because
+/// rounding errors of the largest would hide the smallest. If entries stay within the second, no product of three of
+/// them leaves the range of the type.
 fn limits<T: Real>() -> (u32, i32) {
     if T::BYTES == 4 { (23, 40) } else { (52, 200) }
 }

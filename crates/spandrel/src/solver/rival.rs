@@ -9,7 +9,7 @@
 //! factors, and `factor_flop` per operation divided by the host's threads. An iteration costs the time to move its
 //! bytes (products, incomplete factors, vectors) with one core of a CPU or a whole GPU, because triangular solves
 //! rarely gain from more cores. On a GPU, calls and the levels of the triangles are added. `record/cpu-robust.jsonl`
-//! has what these choices achieve.
+//! records the results of these choices.
 
 use std::sync::Arc;
 
@@ -17,20 +17,21 @@ use spandrel_formats::{Csr, Profile, Real};
 use spandrel_solvers::direct::Factorable;
 use spandrel_solvers::{Direct, DirectOptions, Error, Method, Precond, Progress, Result};
 
-/// The policy plans with a factorisation of at most this many seconds.
+/// The policy chooses a factorisation only if it should take at most this many seconds.
 const LONGEST: f64 = 60.0;
 /// Factors of up to the first number of bytes are always allowed. Beyond it they may take half of the free memory, or
 /// the second number if the system does not report that.
 const MEMORY: [u64; 2] = [256 << 20, 4 << 30];
-/// The usual number of iterations with incomplete factors on a matrix without a dominant diagonal, and without such
-/// factors: about what real matrices needed.
+/// The usual number of iterations on a matrix without a dominant diagonal: with incomplete factors, and without them.
+/// Real matrices needed about as many.
 const ITERATIONS: [f64; 2] = [500.0, 1000.0];
 /// Nanoseconds of an incomplete factorisation per entry, and its minimum: what its set-up took on matrices of a few
 /// hundred to two million entries.
 const SETUP: [f64; 2] = [80.0, 4e5];
 /// Nanoseconds per entry of the symbolic phase of a factorisation: Cholesky, and LU with its bound.
 const ANALYSIS: [f64; 2] = [80.0, 350.0];
-/// The number of iterations at which the two are compared first. Later numbers at most double.
+/// The number of iterations at which the two are first compared. Each later comparison comes at no more than twice the
+/// number of the one before.
 const FIRST_LOOK: usize = 48;
 /// The share of the rival's time that an iteration gets before its pace is judged.
 const TRIAL: f64 = 0.2;
@@ -38,7 +39,7 @@ const TRIAL: f64 = 0.2;
 const LONG: f64 = 60e9;
 /// Iterations that are always allowed.
 const FEWEST: usize = 1000;
-/// An iteration of that length is hopeless if it needs more than this many times as many iterations as it has done.
+/// A long iteration is hopeless if it would need more than this many times the iterations that it has done.
 const HOPELESS: f64 = 4.0;
 
 /// The parameters of a factorisation.
@@ -104,8 +105,8 @@ impl<T: Factorable> Rival<T> {
     }
 }
 
-/// Whether this many bytes of factors or vectors are within the limit, or without a limit are no burden for the
-/// machine.
+/// Returns true if this many bytes of factors or vectors are within the limit or, without a limit, leave the machine
+/// enough free memory.
 pub(super) fn fits(bytes: u64, limit: Option<u64>) -> bool {
     match limit {
         Some(limit) => bytes <= limit,
@@ -208,7 +209,8 @@ impl Judge {
         Self { pace, analysis, next: FIRST_LOOK, long, seen: Vec::new() }
     }
 
-    /// Takes a look into account. Returns false for a look that the clock caused, which would differ next time.
+    /// Records a look. Returns false, and records nothing, if the clock caused the look, because it would come
+    /// elsewhere in the next run.
     pub(super) fn looks(&mut self, progress: Progress, every: usize) -> bool {
         let is_fixed = progress.iterations > 0 && progress.iterations.is_multiple_of(every);
         if is_fixed {
@@ -217,7 +219,7 @@ impl Judge {
         is_fixed
     }
 
-    /// Whether the iteration has become long without progress, at the look that was last taken into account.
+    /// Returns true if the iteration has run long without progress, at the look that was recorded last.
     pub(super) fn is_hopeless(&mut self, progress: Progress) -> bool {
         if progress.iterations < self.long {
             return false;
@@ -226,8 +228,8 @@ impl Judge {
         remaining(&self.seen, progress.target) > HOPELESS * progress.iterations as f64
     }
 
-    /// Whether the iteration should give way, at the look that was last taken into account. The rival's cost is
-    /// requested only if it matters.
+    /// Returns true if the iteration should give way, at the look that was recorded last. The rival's cost is requested
+    /// only if it matters.
     pub(super) fn gives_way(&mut self, progress: Progress, rival: impl FnOnce() -> f64) -> bool {
         if progress.iterations < self.next {
             return false;
@@ -239,12 +241,12 @@ impl Judge {
         }
         let (spent, cost) = (progress.iterations as f64 * self.pace.iteration, rival());
         self.analysis = 0.0;
-        // The time so far is lost either way. With incomplete factors, an iteration that stagnates may fall later, so
-        // it gets as long as its rival takes.
+        // The time so far is lost either way. With incomplete factors, the residual may fall after a stagnation, so the
+        // iteration gets as much time as its rival takes.
         let standing = if self.pace.has_factors { remaining.is_finite() } else { true };
         let gives_way = (standing && remaining > cost && spent >= TRIAL * cost) || spent >= cost;
         if !gives_way && cost.is_finite() {
-            // Not far beyond the iteration at which the rival's time is over.
+            // Compare again soon after the iteration at which the rival's time is over.
             let due = [TRIAL * cost, cost].into_iter().find(|&due| due > spent).unwrap_or(cost);
             self.next = self.next.min(((due / self.pace.iteration) as usize).max(progress.iterations + 1));
         }

@@ -91,8 +91,8 @@ names! {
 }
 
 names! {
-    /// A null space that the caller knows. The null space of A^T must be the same. The system is solved without the
-    /// part of b in it, and x has no part in it.
+    /// A null space that the caller knows. The null space of A^T must be the same. The part of b in the null space is
+    /// removed before the solve, and x has no part in it.
     NullVectors, "null space",
     /// None is known.
     #[default]
@@ -115,8 +115,8 @@ macro_rules! stems {
     ([] $(($stem:ident, $Type:ident)),*) => { &[$(stringify!($stem)),*] };
 }
 
-/// What the matrix maps to nearly nothing. Algebraic multigrid interpolates it exactly, which it needs for elasticity
-/// and other systems of equations.
+/// The near-null space of the matrix: vectors that it maps nearly to zero. Algebraic multigrid interpolates them
+/// exactly, which it needs for elasticity and other systems of equations.
 #[derive(Clone, Debug, PartialEq)]
 pub enum NearNull {
     /// Vectors, column by column, each with one element per row of the matrix; at most 6.
@@ -125,7 +125,7 @@ pub enum NearNull {
     Coordinates {
         /// The coordinates, point by point.
         points: Arc<Vec<f64>>,
-        /// Coordinates, and displacements, of a point: 2 or 3.
+        /// The number of coordinates, and of displacements, per point: 2 or 3.
         dimension: usize,
     },
 }
@@ -175,9 +175,9 @@ impl FromStr for FormatChoice {
 /// The goal for the residual: ||b - A x|| <= max(rtol ||b||, atol).
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Tolerance {
-    /// Relative to ||b||.
+    /// The goal relative to ||b||.
     pub rtol: f64,
-    /// Absolute. 0 for none.
+    /// The absolute goal; 0 for none.
     pub atol: f64,
 }
 
@@ -208,7 +208,7 @@ pub struct Settings {
     pub reorder: Option<Reorder>,
     /// How rows and columns are scaled for an iteration; `None` to decide by the matrix.
     pub scale: Option<Scale>,
-    /// Whether to find the least ||b - A x||, by a factorisation.
+    /// Whether to find the least squares solution, with the least ||b - A x||, by a factorisation.
     pub least_squares: bool,
     /// The known null space.
     pub null_space: NullVectors,
@@ -219,8 +219,7 @@ pub struct Settings {
     /// The absolute goal.
     pub atol: f64,
     /// The limit of iterations; `None` for 20 per row, at least 20. Without one, and with [`Fallback::Auto`], an
-    /// iteration ends earlier if it has become long and would need more than four times as many iterations as it has
-    /// done.
+    /// iteration ends earlier if it has run long and would need more than four times the iterations that it has done.
     pub max_iterations: Option<usize>,
     /// Iterations between two looks of the host; see [`crate::Options::check_every`].
     pub check_every: Option<usize>,

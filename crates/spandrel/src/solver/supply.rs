@@ -47,8 +47,8 @@ impl<T: Real, B: Load<Csr<T>>> Supply<T, B> {
         }
     }
 
-    /// The matrix in format `F` on the device: made there if the device converts and has room for both, else on the
-    /// host.
+    /// The matrix in format `F` on the device. It is made there if the device converts and has room for both formats,
+    /// otherwise on the host.
     pub(super) fn stored<F: Format<Value = T>>(self, device: &B) -> Result<Mat<B, F>>
     where
         B: Spmv<F> + Rows<T>,
@@ -134,7 +134,8 @@ fn narrowed(wide: &Csr<f64>) -> (Arc<Csr<f32>>, i32) {
     (Arc::new(matrix), exponent)
 }
 
-/// 2^-e of a matrix in f32: narrowed on the device for what is made there, and once on the host for what is made there.
+/// A matrix times 2^-e in f32. The device narrows it for what is made on the device; the host narrows it once, for what
+/// is made on the host.
 pub(super) struct Narrowing<'a, B: Load<Csr<f64>> + Load<Csr<f32>>> {
     wide: &'a Supply<f64, B>,
     rows: RefCell<Option<Rc<Mat<B, Csr<f32>>>>>,
@@ -152,12 +153,13 @@ impl<'a, B: Load<Csr<f64>> + Load<Csr<f32>>> Narrowing<'a, B> {
         self.host.get_or_init(|| narrowed(self.wide.host()))
     }
 
-    /// The exponent e, which is the same both ways.
+    /// The exponent e, which is the same from the device and from the host.
     pub(super) fn exponent(&self) -> i32 {
         self.exponent.get().unwrap_or_else(|| self.narrowed().1)
     }
 
-    /// The matrix in f32 in format `F` on the device, and e. In CSR it never comes to the host if the device narrows.
+    /// The matrix in f32 in format `F` on the device, and e. If the device narrows, a CSR matrix never goes through the
+    /// host.
     pub(super) fn stored<F: Format<Value = f32>>(self, device: &B) -> Result<(Mat<B, F>, i32)>
     where
         B: Spmv<F> + Rows<f32> + Narrow,

@@ -15,12 +15,12 @@ use super::device::Vector;
 use super::element::{Element, SolverBackend};
 use super::engine::Engine;
 
-/// The matrix in the numbering of the solve, and what is known of its residuals.
+/// The matrix in the numbering of the solve, and the bound on the rounding of its residuals.
 pub(super) struct Truth<T> {
     a: Arc<Csr<T>>,
     /// Whether `a` is known to be symmetric.
     is_symmetric: bool,
-    /// Whether new values came to the device and not to the host.
+    /// Whether the device has new values that the host does not have.
     is_old: bool,
     rounding: Option<ResidualRounding>,
 }
@@ -30,7 +30,7 @@ impl<T: Element> Truth<T> {
         Self { a, is_symmetric, is_old: false, rounding: None }
     }
 
-    /// New values came to the device only; `norm` is the norm of all of them.
+    /// Notes that new values came only to the device; `norm` is the norm of all of them.
     pub(super) fn is_on_device(&mut self, norm: f64) {
         let terms = (0..self.a.nrows()).map(|i| self.a.row_nnz(i)).max().unwrap_or_default();
         let rounding = ResidualRounding::with(self.a.nrows(), terms, magnitude::<T>(norm));
@@ -83,7 +83,7 @@ pub(super) fn norms<T: Real, B: Backend<T>, const N: usize>(be: &B, vectors: [&B
     Ok(std::array::from_fn(|at| norms[at].as_f64()))
 }
 
-/// Whether a norm is computed of squares that have not left the range of `T`.
+/// Returns true if none of the squares behind a norm can have left the range of `T`.
 fn is_known<T: Real>(norm: f64) -> bool {
     let largest = if T::BYTES == 4 { 2f64.powi(40) } else { 2f64.powi(400) };
     (1.0 / largest..largest).contains(&norm)
@@ -92,12 +92,12 @@ fn is_known<T: Real>(norm: f64) -> bool {
 /// The Frobenius norm of a matrix as a bound of the norm of |A|, from the norm of its values computed in `T`; infinite
 /// if squares may have been lost.
 pub(crate) fn magnitude<T: Real>(norm: f64) -> f64 {
-    /// More than the rounding of a norm in f32.
+    /// An allowance that is larger than the rounding of a norm in f32.
     const ROUNDING: f64 = 1e-3;
     if is_known::<T>(norm) { norm * (1.0 + ROUNDING) } else { f64::INFINITY }
 }
 
-/// Whether the convergence follows from the residual that the device has computed.
+/// Returns true if convergence follows from the residual that the device has computed.
 pub(crate) fn follows<T: Real, B: Backend<T>>(
     be: &B,
     (b, x): (&B::Vector, &B::Vector),
