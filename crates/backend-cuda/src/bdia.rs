@@ -285,7 +285,7 @@ impl Cuda {
         let fits = staged.0.iter().skip(1).all(|piece| piece.at > 0);
         let kernel = forced.unwrap_or_else(|| choose(nrows, offsets.len(), bands.len(), fits, self.multiprocessors()));
         if kernel == BdiaKernel::Staged && !fits {
-            let why = "the windows of its bands are more than shared memory holds".to_owned();
+            let why = "the windows of its bands do not fit in shared memory".to_owned();
             return Err(Error::Unsupported { op: "load", noun: "bdia", why });
         }
         let arrivals = || Buffer::zeros(self.stream(), nrows.div_ceil(BLOCK).max(1), "counts of finished rows");

@@ -236,7 +236,7 @@ impl Cuda {
         if self.capturing.get() {
             return Err(Error::Device {
                 device: NAME,
-                why: "a recorded step asked for memory: make its vectors before".into(),
+                why: "a recorded step needs memory: make its vectors before recording".into(),
             });
         }
         let larger = Room::new(&self.stream, wanted.max(2 * scratch.current.words))?;

@@ -70,7 +70,7 @@ impl Cuda {
     ) -> Result<()> {
         let Some(sums) = self.completion().borrow().clone() else { return Ok(()) };
         if self.is_capturing() {
-            let why = "the hosts of several ranks meet for a sum, which cannot be recorded: run it step by step";
+            let why = "a sum over several ranks waits for their hosts, which cannot be recorded: run it step by step";
             return Err(Error::Device { device: NAME, why: why.into() });
         }
         let roots = match sums {

@@ -149,7 +149,7 @@ pub struct BicgstabIterations<'a, V, S> {
 /// Every step has the errors of the operations of [`Backend`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no steps of BiCGStab for elements of type `{T}`",
-    note = "generic code that solves by BiCGStab asks for them: `B: BicgstabSteps<{T}>` (or `EveryMethod<{T}>`) beside its other bounds",
+    note = "generic code that solves by BiCGStab needs a bound: `B: BicgstabSteps<{T}>` (or `EveryMethod<{T}>`) beside its other bounds",
     note = "your own backend takes the default bodies: `impl<T: Real> BicgstabSteps<T> for Mine {{}}`"
 )]
 pub trait BicgstabSteps<T: Real>: Backend<T> {

@@ -89,7 +89,7 @@ pub struct CgIterations<'a, V, S> {
 /// Every step has the errors of the operations of [`Backend`].
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no steps of CG for elements of type `{T}`",
-    note = "generic code that solves by CG asks for them: `B: CgSteps<{T}>` (or `EveryMethod<{T}>`) beside its other bounds",
+    note = "generic code that solves by CG needs a bound: `B: CgSteps<{T}>` (or `EveryMethod<{T}>`) beside its other bounds",
     note = "your own backend takes the default bodies: `impl<T: Real> CgSteps<T> for Mine {{}}`"
 )]
 pub trait CgSteps<T: Real>: Backend<T> {

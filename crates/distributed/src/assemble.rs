@@ -76,7 +76,7 @@ impl<T: Real, J: Column> Assembly<T, J> {
     /// [`spandrel_formats::Error::TooLarge`] if this rank has 2^31 entries or more; [`Error::Rank`].
     pub fn finish<B: Join, C: Communicator>(self, be: &Distributed<B, C>) -> Result<Rows<T, J>> {
         if self.partition.size() != be.size() {
-            let why = format!("it is for {} ranks, and there are {}", self.partition.size(), be.size());
+            let why = format!("the partition is for {} ranks, but there are {}", self.partition.size(), be.size());
             return Err(be.team().fail(Error::Unsupported { op: "an assembly", noun: "a partition", why }));
         }
         let (ncols, own) = (self.ncols, self.partition.rows(be.rank()));

@@ -80,7 +80,7 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
     /// As [`Distributed::lay_out`], once all ranks agree.
     pub(crate) fn known_or_new(&self, partition: Partition) -> Result<Arc<Layout>> {
         if partition.size() != self.size() {
-            let why = format!("it is for {} ranks, and there are {}", partition.size(), self.size());
+            let why = format!("the partition is for {} ranks, but there are {}", partition.size(), self.size());
             return Err(Error::Unsupported { op: "a layout", noun: "a partition", why });
         }
         let mut layouts = self.layouts.lock().unwrap_or_else(PoisonError::into_inner);
@@ -118,7 +118,7 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
         let refused = |why: String| Error::Unsupported { op: "a distributed matrix", noun: "rows", why };
         let mut begins = vec![0];
         for (rank, of) in all.iter().enumerate() {
-            let &[first, len, ncols] = &of[..] else { return Err(refused("a rank gives no sizes".into())) };
+            let &[first, len, ncols] = &of[..] else { return Err(refused("a rank sent no sizes".into())) };
             let end = begins[rank];
             if first != end {
                 return Err(refused(format!(
@@ -266,7 +266,8 @@ impl<B, C: Communicator> Distributed<B, C> {
 }
 
 fn no_layout() -> Error {
-    let why = "nothing says yet which rank has which rows; make the matrix first, or call `lay_out`".to_owned();
+    let why =
+        "the device does not know yet which rank has which rows; make the matrix first, or call `lay_out`".to_owned();
     Error::Unsupported { op: "a vector", noun: "several ranks", why }
 }
 

@@ -57,7 +57,7 @@ impl<F: Format, B: Local<F::Value> + Spmv<F>> DistributedMat<B, F> {
         let (layout, ncols) = (be.lay_out_rows(&rows)?, rows.ncols());
         if ncols != layout.len() as u64 {
             let why = format!(
-                "it has {} rows and {ncols} columns; a distributed solve needs a square matrix, and other matrices the layout of their columns",
+                "it has {} rows and {ncols} columns; a distributed solve needs a square matrix; other matrices need a layout of their columns",
                 layout.len()
             );
             return Err(Error::Unsupported { op: "a distributed matrix", noun: "rows", why });

@@ -188,7 +188,7 @@ impl Mpi {
                 };
                 let seconds = began.elapsed().as_secs_f64();
                 eprintln!(
-                    "error: rank {} ends all ranks, because rank {stays} has not left after {seconds:.0} s: {why}",
+                    "error: rank {} ends all ranks, because rank {stays} has not finished after {seconds:.0} s: {why}",
                     self.rank
                 );
                 let _watchdog = Watchdog::start(PATIENCE, "MPI has not ended all ranks");

@@ -40,7 +40,9 @@ impl Partition {
         for (rank, pair) in begins.windows(2).enumerate() {
             let [begin, end] = [pair[0], pair[1]];
             if end < begin {
-                return refused(format!("rank {rank} begins at row {begin} and the next at row {end}; ranges ascend"));
+                return refused(format!(
+                    "rank {rank} begins at row {begin} and the next at row {end}; ranges must not descend"
+                ));
             }
             if end % BLOCK != 0 && end != rows {
                 return refused(format!(
@@ -91,7 +93,7 @@ impl Partition {
     /// # Panics
     /// If `size` is 0.
     pub fn by_cost(rows: u64, size: usize, cost: impl Fn(u64) -> u64) -> Self {
-        assert!(size > 0, "a partition is for at least one rank");
+        assert!(size > 0, "a partition needs at least one rank");
         let fine = cuts(rows, size, BLOCK, &cost);
         let coarse = cuts(rows, size, BLOCK * BLOCK, &cost);
         let worst = |begins: &[u64]| begins.windows(2).map(|r| cost(r[1]) - cost(r[0])).max().unwrap_or(0);
@@ -196,7 +198,7 @@ mod tests {
     fn wrong_ranges_are_refused() {
         let why = |begins: &[u64]| Partition::new(begins).unwrap_err().to_string();
         assert!(why(&[0, 1000, 5000]).contains("a multiple of 1024 (such as 0)"));
-        assert!(why(&[0, 2048, 1024, 5000]).contains("ranges ascend"));
+        assert!(why(&[0, 2048, 1024, 5000]).contains("ranges must not descend"));
         assert!(why(&[1, 5]).contains("must begin at row 0"));
         assert!(why(&[0]).contains("the number of rows"));
         assert!(Partition::new([0, 5000, 5000, 5000]).is_ok());

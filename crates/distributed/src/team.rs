@@ -320,7 +320,7 @@ impl<C: Communicator> Turn<'_, C> {
     fn checked<'m>(&self, from: usize, len: Option<usize>, message: &'m [u8]) -> Result<&'m [u8]> {
         let refused = |why: String| Err(Error::Rank { rank: from, why });
         let Some((head, body)) = message.split_first_chunk::<HEADER>() else {
-            return refused(format!("sent {} bytes that are no message of a solve", message.len()));
+            return refused(format!("sent {} bytes that are not a message of a solve", message.len()));
         };
         let mine = header(self.call, self.number, len.unwrap_or(body.len()));
         if *head == mine && body.len() == len.unwrap_or(body.len()) {

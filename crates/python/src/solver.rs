@@ -196,7 +196,7 @@ impl Solver {
         if let Some(given) = given
             && !given.has_pattern_of(py, matrix)
         {
-            return Err(PyValueError::new_err("the new matrix has its entries at other places; build a solver for it"));
+            return Err(PyValueError::new_err("the new matrix has another pattern; build a new solver"));
         }
         let csr = T::rows(&matrix.host).ok_or_else(other_type)?;
         let renew = |solver: &mut Library<T>| solver.update_values_from(csr);

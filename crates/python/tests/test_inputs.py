@@ -319,7 +319,7 @@ def test_settings_are_checked_by_name():
         ("null_space", "x", "there is no null space"),
         ("fallback", "x", "there is no fallback"),
         ("rtol", -1.0, "rtol"),
-        ("restart", 5, "restart is the cycle of gmres"),
+        ("restart", 5, "restart is the number of steps of a gmres cycle"),
     ]:
         settings = {"method": "cg"} | {name: value}
         with pytest.raises(ValueError, match=message):

@@ -36,7 +36,7 @@ impl Method {
         let (solver, solver_why) = if !square {
             (Method::Direct, "the matrix is not square, so the answer is one of least squares")
         } else if !survey.positive_diagonal {
-            (Method::BiCgStab, "the diagonal is not positive throughout, so the matrix is not positive definite")
+            (Method::BiCgStab, "not all diagonal entries are positive, so the matrix is not positive definite")
         } else if !survey.symmetric {
             (Method::BiCgStab, "the matrix is not symmetric")
         } else {

@@ -9,7 +9,7 @@ pub type Result<T> = std::result::Result<T, Error>;
 pub enum Error {
     /// The method needs a square matrix, and this one is not square.
     #[error(
-        "{solver} needs a square matrix; this matrix is {nrows} x {ncols}; the direct solver's QR takes more rows than columns"
+        "{solver} needs a square matrix; this matrix is {nrows} x {ncols}; for more rows than columns there is the direct solver's QR"
     )]
     NotSquare {
         /// The method.
@@ -21,7 +21,7 @@ pub enum Error {
     },
     /// The matrix has fewer rows than columns, so the answer is not unique.
     #[error(
-        "direct: {nrows} rows for {ncols} columns leave the answer open; regularised least squares give the shortest one (--least-squares, Builder::least_squares)"
+        "direct: {nrows} rows for {ncols} columns determine no unique answer; regularised least squares give the shortest one (--least-squares, Builder::least_squares)"
     )]
     Underdetermined {
         /// Rows.
@@ -140,7 +140,9 @@ pub enum Error {
         row: usize,
     },
     /// New values would give multigrid other grids than it has.
-    #[error("mg: the new values lead to the grids {found:?}, the old ones to {expected:?}; make a new preconditioner")]
+    #[error(
+        "mg: the new values need other grids ({found:?}) than the old ones ({expected:?}); make a new preconditioner"
+    )]
     OtherGrids {
         /// The extents X, Y, Z of each grid, finest first.
         found: Vec<[usize; 3]>,

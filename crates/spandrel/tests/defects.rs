@@ -95,7 +95,7 @@ fn cases() -> Vec<Case> {
         summed.clone(),
         ones(),
         &[Inconsistent],
-        "vanishes on the left and not on the right",
+        "is zero on the left-hand side but not on the right",
     );
     let mut sum = ones();
     sum[40] = 2.0;

@@ -128,7 +128,7 @@ fn what_contradicts_a_scaling_is_refused() {
         let why = builder.build(a.clone()).expect_err("refused").to_string();
         assert!(why.contains(words), "{why}");
     };
-    refused(on_cpu().method(Method::Cg).scale(Scale::Match), "symmetric no more");
+    refused(on_cpu().method(Method::Cg).scale(Scale::Match), "no longer symmetric");
     refused(on_cpu().method(Method::Direct).scale(Scale::Match), "scales by its own rules");
     refused(on_cpu().null_space(NullVectors::Constant).method(Method::Direct), "null space");
     refused(on_cpu().least_squares(true).method(Method::Gmres), "least squares");

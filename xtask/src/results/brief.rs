@@ -90,8 +90,8 @@ impl Trials {
 pub(crate) fn page(records: &Records, verify: &str) -> Result<Page> {
     let mut out = String::from(
         "# Results\n\n\
-         How fast Spandrel is beside the libraries in use today. Both sides are in their fastest form, and every answer is checked \
-         before it is timed. A ratio is the peer's time over ours, so a ratio above 1 means that Spandrel is faster.\n\n\
+         This page compares the speed of Spandrel with that of the libraries in use today. Each side runs in its fastest form, and every \
+         answer is checked before it is timed. A ratio is the peer's time over ours, so a ratio above 1 means that Spandrel is faster.\n\n\
          | operation | matrices | compared with | cases | geometric mean | lowest to highest |\n|---|---|---|---:|---:|---:|\n",
     );
     let measures = [solves::measures(records), triangles::measures(records), headline::measures(records)];
@@ -102,7 +102,7 @@ pub(crate) fn page(records: &Records, verify: &str) -> Result<Page> {
          The picture shows the largest grids, and the real matrices with the lowest, the median and the highest ratio.\n\n\
          ## Are the answers right?\n\n\
          - {}\n\
-         - With no option at all, `Solver` ended in an answer on {answered} of {systems} real matrices \
+         - With no option at all, `Solver` solved, or correctly found to have no solution, {answered} of {systems} real matrices \
          ([table](results/whole-solves.md#real-matrices-with-no-option-on-a-cpu)).\n\
          - Random systems are compared with a direct solver (record/soak.txt), and hostile input is fuzzed (record/cpu-fuzz.txt).\n\
          - Memory is checked by valgrind (record/cpu-valgrind.txt) and compute-sanitizer (record/h200-sanitizer.txt).\n\n\

@@ -136,8 +136,8 @@ impl Targets {
         let out = format!(
             "# What is missed today\n\n\
              The project sets itself targets before it measures. It reaches {reached} of {}; this page lists the {missed} that it misses, \
-             and why. Unless a row says otherwise, figures are ratios in f64 on one H200 against the best that cuSPARSE 12.6 offers for the \
-             case, including its sliced ELL. A ratio above 1 means that Spandrel is faster. [Results](results.md) has all measurements.\n\n\
+             and why. Unless a row says otherwise, figures are ratios in f64 on one H200 against the fastest format and algorithm of cuSPARSE 12.6 \
+             for each case, including its sliced ELL. A ratio above 1 means that Spandrel is faster. [Results](results.md) has all measurements.\n\n\
              | figure | target | measured |\n|---|---:|---|\n{rows}{below}",
             self.target.len()
         );

@@ -81,7 +81,7 @@ fn expect_aligned(array: &str, address: u64) -> Result<()> {
         return Ok(());
     }
     let why = format!(
-        "{array} lie {} bytes past a multiple of {ALIGNED}, and kernels read so many at a time: put them at the beginning of an allocation",
+        "{array} lie {} bytes past a multiple of {ALIGNED}, and kernels read {ALIGNED} bytes at a time: put them at the beginning of an allocation",
         address % ALIGNED
     );
     Err(Error::Unsupported { op: "wrap", noun: "csr", why })
@@ -224,7 +224,7 @@ impl Cuda {
                 Some(error) => in_row(row, error),
                 None => Error::Device {
                     device: NAME,
-                    why: format!("row {row} changed while the matrix was checked: wait for what writes it"),
+                    why: format!("row {row} changed while the matrix was checked: wait for the work that writes it"),
                 },
             });
         }

@@ -71,7 +71,7 @@ const SPEED_UP: f64 = 1.5;
 
 fn intro(gpu: bool) -> String {
     let backend = if gpu {
-        "CSR (scalar) and CSR (vector) are a thread and a warp a row; CSR is the kernel that the backend chooses. A symmetric matrix by diagonals \
+        "CSR (scalar) and CSR (vector) use one thread and one warp per row; CSR is the kernel that the backend chooses. A symmetric matrix by diagonals \
          is stored by its upper half: DIA as the paper has it is \"both halves stored\"."
     } else {
         "On a CPU there is one kernel of CSR, and CSR (scalar) and CSR (vector) are a GPU's alone."

@@ -81,7 +81,7 @@ fn matrices_that_a_method_cannot_take() {
             refused(&["solve", small, "--solver", "direct", "--precond", precond], "unsupported", part);
         }
     }
-    for part in ["restart is the cycle of gmres, and cg has none", "(given: --solver, --restart)"] {
+    for part in ["restart is the number of steps of a gmres cycle, and cg has none", "(given: --solver, --restart)"] {
         refused(&["solve", small, "--solver", "cg", "--restart", "5"], "unsupported", part);
     }
     for solver in ["gmres", "direct"] {

@@ -149,7 +149,7 @@ fn iterated<T: Number>(
             let mut gmres = Gmres::with(cuda, n, &goal.cycle())?;
             gmres.solve_observed(cuda, &a, &Identity, &b, &mut x, &options, &mut observer)
         }
-        Method::Direct => Err(unfit("a direct solve is the host's work; use cg, bicgstab or gmres")),
+        Method::Direct => Err(unfit("a direct solve runs on the host; use cg, bicgstab or gmres")),
     };
     if let Ok(outcome) = &outcome
         && watch.wants_last(outcome)

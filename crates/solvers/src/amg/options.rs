@@ -78,7 +78,11 @@ impl AmgOptions {
     pub fn check(&self) -> Result<()> {
         let wrong = |name, value, range| Err(Error::Parameter { name, value, range });
         if !(0.0..=1.0).contains(&self.strength) {
-            return wrong("strength", self.strength, "amg takes a share of the largest coupling, from 0 to 1");
+            return wrong(
+                "strength",
+                self.strength,
+                "the strength of amg is a share of the largest coupling, from 0 to 1",
+            );
         }
         if !(1..=super::polynomial::DEGREES).contains(&self.degree) {
             return wrong("degree", self.degree as f64, "amg smooths with a polynomial of degree 1 to 4");

@@ -63,10 +63,10 @@ pub enum NotExpected {
     #[error(transparent)]
     NotAGrid(#[from] NotAGrid),
     /// A positive entry off the diagonal, or a row that is not dominant.
-    #[error("an entry off the diagonal is positive, or outweighs it with others")]
+    #[error("an entry off the diagonal is positive, or a row is not diagonally dominant")]
     NotDominant,
     /// Couplings across the axes.
-    #[error("couplings are strong across the axes")]
+    #[error("couplings along diagonals of the grid are strong")]
     Askew,
     /// Too few points for two grids.
     #[error("the grid has one level")]

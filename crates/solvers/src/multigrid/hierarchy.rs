@@ -169,7 +169,7 @@ impl<'a, T: Real> Hierarchy<'a, T> {
             if level < last {
                 if let Some(&odd) = size.iter().find(|&extent| extent % 2 == 1) {
                     let (what, unit, expected) = ("an axis", "points", odd + 1);
-                    let remedy = "each axis of a grid that is halved needs an even number";
+                    let remedy = "each axis that is halved needs an even number of points";
                     return Err(Error::Size { solver: "mg", what, found: odd, expected, unit, remedy });
                 }
                 next = Some(Next::Injected(Injection::new(size)?));

@@ -112,7 +112,9 @@ fn make_within<T: Element, B: RankBackend<T>>(be: &B, block: Csr<T>, precond: Pr
 
 /// The error for a preconditioner that a rank cannot apply by itself.
 pub(super) fn not_within(precond: Precond) -> Error {
-    unsupported(format!("a rank cannot have {precond} by itself; take e.g. blockwise=ic0 or blockwise=ilu0"))
+    unsupported(format!(
+        "a rank cannot apply {precond} to its own rows only; use for example blockwise=ic0 or blockwise=ilu0"
+    ))
 }
 
 /// Returns true if a rank can apply this preconditioner by itself.

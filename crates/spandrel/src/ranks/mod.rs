@@ -33,6 +33,7 @@
 //! ```
 
 mod made;
+mod order;
 mod plan;
 mod truth;
 
@@ -51,7 +52,8 @@ use spandrel_solvers::{
 };
 
 use crate::any::Complete;
-use crate::solver::{Element, Reorder, Settings, Times, bisection, restored};
+use crate::solver::{Element, Settings, Times, restored};
+use order::Order;
 pub use plan::{Plan, RankPrecond};
 
 /// A device that a rank can run on. It has everything that a rank's preconditioner needs, its sums can be joined to
@@ -137,21 +139,14 @@ impl<T: Element> Planned<T> {
         let begin = Instant::now();
         let asked = preconditioner.or(settings.preconditioner.map(RankPrecond::Same));
         plan::check(settings, asked, B::NAME)?;
-        let (rows, numbering) = match settings.reorder {
-            Some(by @ (Reorder::Bfs | Reorder::Bisection)) => {
-                if let Some(RankPrecond::Same(Precond::Jacobi | Precond::Chebyshev(_))) = asked {
-                    precond::check_diagonal(be, &rows)?;
-                }
-                let numbering = match by {
-                    Reorder::Bisection => Numbering::by(be, &rows, |n, row| bisection(n, row))?,
-                    _ => Numbering::breadth_first(be, &rows)?,
-                };
-                (numbering.rows(be, rows)?, Some(numbering))
-            }
-            None | Some(Reorder::None | Reorder::Rcm | Reorder::Amd) => (rows, None),
+        let Order { by, why, numbering } = order::choose(be, &rows, settings, asked)?;
+        let rows = match &numbering {
+            Some(numbering) => numbering.rows(be, rows)?,
+            None => rows,
         };
         let layout = be.lay_out_rows(&rows)?;
-        let plan = Plan::new(be, &layout, &rows, settings, asked)?;
+        let mut plan = Plan::new(be, &layout, &rows, settings, asked)?;
+        (plan.reorder, plan.reorder_why) = (by, why);
         let times = Times { analyze: begin.elapsed().as_secs_f64(), ..Times::default() };
         Ok(Self { rows, numbering, layout, plan, times })
     }

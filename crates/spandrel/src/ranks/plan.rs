@@ -9,9 +9,11 @@ use spandrel_solvers::{Error, GmresOptions, Method, MgOptions, MgSmoother, NameE
 use super::RankBackend;
 use super::made::{is_within, not_within};
 use crate::any::Choice;
-use crate::solver::{Element, FormatChoice, NullVectors, Precision, Reorder, Scale, Settings, Tolerance, keeps_points};
+use crate::solver::{
+    Element, FormatChoice, NullVectors, Precision, Reorder, Scale, Settings, Tolerance, separates_points,
+};
 
-const ASKED_FOR: &str = "as asked for";
+pub(super) const ASKED_FOR: &str = "as asked for";
 
 pub(super) fn unsupported(why: impl Into<String>) -> Error {
     Error::Unsupported { why: why.into() }
@@ -97,8 +99,8 @@ impl FromStr for RankPrecond {
             return Ok(Self::Schwarz { within: within.parse()?, overlap });
         }
         match lower.as_str() {
-            "blockwise" => Err(NameError::new("say what each rank has, e.g. blockwise=ic0")),
-            "schwarz" => Err(NameError::new("say what each rank has, e.g. schwarz=ic0,overlap=1")),
+            "blockwise" => Err(NameError::new("name the preconditioner of each rank, e.g. blockwise=ic0")),
+            "schwarz" => Err(NameError::new("name the preconditioner of each rank, e.g. schwarz=ic0,overlap=1")),
             _ => Ok(Self::Same(lower.parse()?)),
         }
     }
@@ -134,6 +136,8 @@ pub struct Plan {
     pub format_why: String,
     /// How rows are numbered in the solve. x comes back in the matrix's own numbering.
     pub reorder: Reorder,
+    /// Why this order; empty for the matrix's own.
+    pub reorder_why: String,
     /// The element type, `"f32"` or `"f64"`.
     pub element: &'static str,
     /// Whether x must have the same bits everywhere.
@@ -182,7 +186,9 @@ pub(super) fn check(settings: &Settings, asked: Option<RankPrecond>, backend: &s
             "renumbering by {by} needs the whole matrix in one place; use bfs or bisection, or solve without ranks"
         )));
     }
-    keeps_points(asked.and_then(RankPrecond::same), settings.reorder)?;
+    if let Some(refusal) = separates_points(asked.and_then(RankPrecond::same), settings.reorder.unwrap_or_default()) {
+        return Err(refusal);
+    }
     if let Some(scale @ (Scale::Equilibrate | Scale::Match)) = settings.scale {
         return refused(&format!("scaling by {scale}"));
     }
@@ -202,12 +208,13 @@ pub(super) fn check(settings: &Settings, asked: Option<RankPrecond>, backend: &s
     };
     if named.is_some_and(|named| named != backend) {
         let device = settings.device;
-        let why =
-            format!("these ranks run on {backend}, not on {device}; leave {device} out, or give the ranks others");
+        let why = format!(
+            "these ranks run on {backend}, not on {device}; leave {device} out, or start the ranks on {device}"
+        );
         return Err(unsupported(why));
     }
     if settings.restart.is_some() && !matches!(settings.method, None | Some(Method::Gmres)) {
-        return Err(unsupported("restart is the cycle of gmres; leave it out, or use gmres"));
+        return Err(unsupported("restart is the number of steps of a gmres cycle; leave it out, or use gmres"));
     }
     if settings.stagnation.is_some() && settings.method == Some(Method::Gmres) {
         return Err(unsupported("stagnation is for cg and bicgstab, not for gmres; leave it out"));
@@ -256,14 +263,16 @@ impl Plan {
         let (method, method_why) = match settings.method {
             Some(method) => (method, ASKED_FOR),
             None if !survey.positive_diagonal => {
-                let why = "the diagonal is not positive throughout, so the matrix is not positive definite";
+                let why = "not all diagonal entries are positive, so the matrix is not positive definite";
                 (Method::BiCgStab, why)
             }
             None if !survey.symmetric => (Method::BiCgStab, "the matrix is not symmetric"),
             None => (Method::Cg, "the matrix is symmetric with a positive diagonal"),
         };
         if settings.restart.is_some() && method != Method::Gmres {
-            let why = format!("restart is the cycle of gmres, and {method} has none; leave it out, or use gmres");
+            let why = format!(
+                "restart is the number of steps of a gmres cycle, and {method} has none; leave it out, or use gmres"
+            );
             return Err(unsupported(why));
         }
         let (preconditioner, preconditioner_why) = match asked {
@@ -301,7 +310,8 @@ impl Plan {
             preconditioner_why: preconditioner_why.to_string(),
             format: "csr",
             format_why: format_why.to_string(),
-            reorder: settings.reorder.unwrap_or_default(),
+            reorder: Reorder::None,
+            reorder_why: String::new(),
             element: T::NAME,
             reproducible: settings.reproducible,
             rtol: settings.rtol.unwrap_or(goal.rtol),
@@ -359,7 +369,7 @@ impl fmt::Display for Plan {
         match self.reorder {
             Reorder::None => Ok(()),
             by @ (Reorder::Bfs | Reorder::Bisection | Reorder::Rcm | Reorder::Amd) => {
-                write!(f, "\n{:<9}reordered by {by} ({ASKED_FOR}), x in the matrix's own numbering", "numbers")
+                write!(f, "\n{:<9}reordered by {by} ({}), x in the matrix's own numbering", "numbers", self.reorder_why)
             }
         }
     }

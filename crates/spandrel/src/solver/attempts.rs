@@ -120,7 +120,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         let after = counted(first.outcome.iterations, "iteration");
         let why = format!("{} ended as {} after {after}", first.method, first.outcome.status);
         let (from, to) = (self.plan.preconditioner, next.preconditioner);
-        let told = self.reporter.note(&format!("{from} came to nothing ({why}), so {to} takes its place"));
+        let told = self.reporter.note(&format!("{from} was given up ({why}), so {to} takes its place"));
         if unless_interrupted(told)?.is_none() {
             return Ok((first.interrupted(), false));
         }
@@ -129,11 +129,11 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         self.running = None;
         let mut setup = Setup::new(&mut self.reporter, times);
         let Some(engine) = unless_interrupted(prepare::engine(device, host, &mut next, &mut setup))
-            .map_err(|error| error.after(to, format!("{from} came to nothing ({why})")))?
+            .map_err(|error| error.after(to, format!("{from} was given up ({why})")))?
         else {
             return Ok((first.interrupted(), false));
         };
-        next.preconditioner_why = format!("{from} came to nothing");
+        next.preconditioner_why = format!("{from} was given up");
         next.replaced = Some(match next.replaced.take() {
             Some(again) => Replaced { from, to: again.to, why: format!("{why}; {to} failed ({})", again.why) },
             None => Replaced { from, to, why },

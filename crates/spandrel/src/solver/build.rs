@@ -9,7 +9,7 @@ use rayon::prelude::*;
 use spandrel_formats::index::Ordinal;
 use spandrel_formats::permutation::Permutation;
 use spandrel_formats::{Csr, Profile, Real, Survey};
-use spandrel_solvers::{Direct, Error, Iterate, Method, Phase, Precond, Progress, Result};
+use spandrel_solvers::{Direct, Error, Iterate, Method, Phase, Progress, Result};
 
 use super::device::{DeviceSolver, Running};
 use super::element::{Element, SolverBackend};
@@ -173,9 +173,7 @@ pub(crate) fn bisection<'a>(n: usize, row: impl Fn(usize) -> &'a [Ordinal]) -> R
 }
 #[cfg(not(feature = "metis"))]
 pub(crate) fn bisection<'a>(_: usize, _: impl Fn(usize) -> &'a [Ordinal]) -> Result<Permutation> {
-    Err(Error::Unsupported {
-        why: "bisection is left out of this build; build with the feature metis, or use bfs".into(),
-    })
+    Err(Error::Unsupported { why: "this build has no bisection; build with the feature metis, or use bfs".into() })
 }
 
 #[cfg(feature = "sprs")]
@@ -184,7 +182,7 @@ fn rcm<T: Real>(a: &Csr<T>) -> Result<Permutation> {
 }
 #[cfg(not(feature = "sprs"))]
 fn rcm<T: Real>(_: &Csr<T>) -> Result<Permutation> {
-    Err(Error::Unsupported { why: "rcm is left out of this build; build with the feature sprs".into() })
+    Err(Error::Unsupported { why: "this build has no rcm; build with the feature sprs".into() })
 }
 
 #[cfg(feature = "faer")]
@@ -193,7 +191,18 @@ fn amd<T: Real>(a: &Csr<T>) -> Result<Permutation> {
 }
 #[cfg(not(feature = "faer"))]
 fn amd<T: Real>(_: &Csr<T>) -> Result<Permutation> {
-    Err(Error::Unsupported { why: "amd is left out of this build; build with the feature faer".into() })
+    Err(Error::Unsupported { why: "this build has no amd; build with the feature faer".into() })
+}
+
+/// Entries are scattered if their mean distance from the diagonal is at least this share of the order; a matrix in
+/// random order has a third.
+pub(crate) const SCATTERED: f64 = 0.1;
+/// A renumbering must divide the distance by this.
+pub(crate) const NEARER: f64 = 4.0;
+
+/// The reason for a renumbering, from the mean distances before and after it.
+pub(crate) fn nearer(before: f64, after: f64) -> String {
+    format!("entries come {:.0} times nearer to the diagonal", before / after.max(1.0))
 }
 
 /// The mean distance of the entries from the diagonal, in rows.
@@ -213,11 +222,6 @@ fn in_order<T: Real>(
     profile: &Profile,
     reporter: &mut Reporter,
 ) -> Result<(System<T>, Option<String>)> {
-    /// Entries are scattered if their mean distance is at least this share of the order; a matrix in random order has a
-    /// third.
-    const SCATTERED: f64 = 0.1;
-    /// The distance must shrink by this factor.
-    const NEARER: f64 = 4.0;
     /// Nanoseconds per entry of a matrix in random order: for the search, which runs on one thread, and to move the
     /// entries.
     const SEARCHED: f64 = 15.0;
@@ -236,7 +240,7 @@ fn in_order<T: Real>(
         return Ok((by(order)?, None));
     }
     let n = a.nrows();
-    let has_points = matches!(settings.preconditioner, Some(Precond::Amg(options)) if options.unknowns > 1);
+    let has_points = policy::separates_points(settings.preconditioner, Reorder::Bfs).is_some();
     let is_large = (n * T::BYTES) as u64 > profile.memory.near;
     let units = profile.memory.units as f64;
     let pays = PRODUCTS * LINE * profile.memory.nanoseconds_per_byte / units > SEARCHED + MOVED / units;
@@ -253,7 +257,7 @@ fn in_order<T: Real>(
     if after * NEARER > before {
         return Ok((by(Reorder::None)?, None));
     }
-    Ok((system, Some(format!("entries come {:.0} times nearer to the diagonal", before / after.max(1.0)))))
+    Ok((system, Some(nearer(before, after))))
 }
 
 /// A planned solve: nothing is allocated on a device yet.
@@ -324,7 +328,7 @@ impl<T: Element> Planned<T> {
         match plan.method {
             Method::Direct => {
                 (plan.backend, plan.device) = ("cpu", host());
-                plan.device_why = "a direct solve is the host's work".to_string();
+                plan.device_why = "a direct solve runs on the host".to_string();
             }
             Method::Cg | Method::BiCgStab | Method::Gmres => {
                 (plan.backend, plan.device) = (B::NAME, device.describe());

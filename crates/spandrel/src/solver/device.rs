@@ -357,7 +357,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         let Ended { outcome, method, attempts, .. } = ended;
         let replaced = self.plan.replaced.as_ref().map(|Replaced { from, to, why }| {
             let tried = attempts.iter().any(|attempt| attempt.preconditioner == *from);
-            let what = if tried { "came to nothing" } else { "failed" };
+            let what = if tried { "was given up" } else { "failed" };
             format!("{from} {what} ({why}), so {to} took its place")
         });
         let last = attempts.last().filter(|last| last.method != *method);

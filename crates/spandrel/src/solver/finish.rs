@@ -320,7 +320,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
             self.found.look(&host);
             if self.found.singular.is_none() {
                 answer.say(
-                    "the matrix is singular to working precision: rounding alone decides about parts of x".to_string(),
+                    "the matrix is singular to working precision: only rounding determines parts of x".to_string(),
                 );
             }
         }
@@ -369,7 +369,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         }
         let row = self.found.weights.as_ref()?.iter().position(|weight| weight.abs() == 1.0)? + 1;
         Some(format!(
-            "{singular}; a combination of equations, row {row} among them, vanishes on the left and not on the right"
+            "{singular}; a combination of equations that includes row {row} is zero on the left-hand side but not on the right"
         ))
     }
 
@@ -494,7 +494,7 @@ fn factors_note<T: Element>(direct: &Direct<T>, outcome: &Outcome) -> String {
     let by_gradient =
         outcome.status.is_converged() && direct.options().rtol.is_some_and(|rtol| outcome.true_residual > rtol);
     if direct.method() == DirectMethod::Qr && by_gradient {
-        note.push_str("; no x comes nearer: the gradient A^T (b - A x) vanishes");
+        note.push_str("; no x has a smaller residual: the gradient A^T (b - A x) is zero");
     }
     note
 }

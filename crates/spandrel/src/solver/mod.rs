@@ -51,13 +51,13 @@ use crate::Cpu;
 #[cfg(feature = "cuda-core")]
 use crate::Cuda;
 use crate::any::{AnyBackend, Choice};
-pub(crate) use build::bisection;
+pub(crate) use build::{NEARER, SCATTERED, bisection, nearer};
 pub use build::{Planned, Times};
 pub use device::DeviceSolver;
 pub(crate) use device::restored;
 pub use element::{Element, SolverBackend};
 pub use plan::{Event, FactorReport, Plan, Replaced, Stage};
-pub(crate) use policy::keeps_points;
+pub(crate) use policy::separates_points;
 pub use settings::{
     Fallback, FormatChoice, NearNull, NullVectors, Precision, Reorder, Scale, Settings, Tolerance, or_auto,
 };

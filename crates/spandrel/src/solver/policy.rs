@@ -142,16 +142,16 @@ fn is_open_to_factors(settings: &Settings) -> bool {
 }
 
 /// Refuses settings that contradict the method or the matrix's shape.
-/// Refuses a renumbering that would separate the unknowns of a point.
-pub(crate) fn keeps_points(precond: Option<Precond>, reorder: Option<Reorder>) -> Result<()> {
+/// The refusal of an ordering that would separate the unknowns of a point.
+pub(crate) fn separates_points(precond: Option<Precond>, reorder: Reorder) -> Option<Error> {
     match (precond, reorder) {
         (
             Some(Precond::Amg(AmgOptions { unknowns, .. })),
-            Some(by @ (Reorder::Bfs | Reorder::Bisection | Reorder::Rcm | Reorder::Amd)),
-        ) if unknowns > 1 => Err(unsupported(format!(
+            by @ (Reorder::Bfs | Reorder::Bisection | Reorder::Rcm | Reorder::Amd),
+        ) if unknowns > 1 => Some(unsupported(format!(
             "{by} renumbers rows one by one, and amg needs the {unknowns} unknowns of a point side by side; leave one of them out"
         ))),
-        _ => Ok(()),
+        _ => None,
     }
 }
 
@@ -175,16 +175,18 @@ fn check(settings: &Settings, method: Method, (nrows, ncols): (usize, usize)) ->
     }
     if settings.restart.is_some() && !matches!(settings.method, None | Some(Method::Gmres)) {
         return Err(unsupported(format!(
-            "restart is the cycle of gmres, and {method} has none; leave it out, or use gmres"
+            "restart is the number of steps of a gmres cycle, and {method} has none; leave it out, or use gmres"
         )));
     }
     if settings.stagnation.is_some() && matches!(method, Method::Gmres | Method::Direct) {
         return Err(unsupported(format!("stagnation is for cg and bicgstab, not for {method}; leave it out")));
     }
-    keeps_points(settings.preconditioner, settings.reorder)?;
+    if let Some(refusal) = separates_points(settings.preconditioner, settings.reorder.unwrap_or_default()) {
+        return Err(refusal);
+    }
     if direct && settings.reproducible {
         return Err(Error::NotReproducible {
-            why: "a direct solve orders its sums by the machine it runs on; leave reproducible out, or use an iterative method".into(),
+            why: "the order of sums in a direct solve depends on the machine; leave reproducible out, or use an iterative method".into(),
         });
     }
     if direct && !matches!(settings.preconditioner, None | Some(Precond::None)) {
@@ -257,7 +259,7 @@ impl Plan {
         };
         if scale == Scale::Match && self.method == Method::Cg {
             return Err(unsupported(
-                "a matching exchanges rows, so the matrix is symmetric no more; use equilibrate with cg, or bicgstab or gmres",
+                "a matching exchanges rows, so the matrix is no longer symmetric; use equilibrate with cg, or bicgstab or gmres",
             ));
         }
         let made = match Preparation::of(scale, a, survey.symmetric) {
@@ -422,7 +424,7 @@ impl Plan {
             let every = choose(a, profile).candidates;
             let allowed = every.iter().filter(|candidate| shared.contains(&candidate.name));
             let best = allowed.min_by(|a, b| cost(a).total_cmp(&cost(b))).map_or("csr", |best| best.name);
-            (best, format!("the fastest expected among the reproducible; {} would be faster", choice.format))
+            (best, format!("expected to be the fastest of the reproducible formats; {} would be faster", choice.format))
         };
         Ok(Vec::new())
     }

@@ -134,7 +134,7 @@ pub(crate) fn judge<T: Real, B: Backend<T>>(
     let is_denied = outcome.true_residual.is_nan() || outcome.true_residual > outcome.target;
     if is_denied {
         outcome.status = if outcome.true_residual.is_finite() { Status::Stagnated } else { Status::NotFinite };
-        outcome.note = Some("the terms of A x cancel, and the iteration saw only the rounding of its residual");
+        outcome.note = Some("the terms of A x cancel, and the residual of the iteration was only rounding");
     }
     Ok(is_denied)
 }
