@@ -4,8 +4,8 @@
 //! pointers for SELL, COO and HYB. For DIA and bDIA it gets the occupied diagonals: as a list, or as one bit each if
 //! there are many. Kernels: kernels/include/walk.cuh and those of the formats.
 
-use spandrel_backend::Result;
-use spandrel_formats::{Offset, Real};
+use spandrel_backend::{Mat, Result};
+use spandrel_formats::{Csr, Offset, Real};
 
 use crate::csr::not_recorded;
 use crate::kernel::kernels;
@@ -78,6 +78,15 @@ impl Cuda {
     pub(crate) fn walk_grid(&self, nrows: usize) -> Grid {
         let blocks = nrows.div_ceil(WALK_THREADS).min(WALK_BLOCKS * self.multiprocessors());
         Grid::of(blocks, WALK_THREADS as u32)
+    }
+
+    /// The number of diagonals that hold entries. It tells whether [`Mat::convert`] to DIA pays, which stores each of
+    /// them whole. Blocks; must not be recorded.
+    ///
+    /// # Errors
+    /// [`spandrel_backend::Error::OutOfMemory`], [`spandrel_backend::Error::Device`].
+    pub fn occupied_diagonals<T: Real>(&self, rows: &Mat<Self, Csr<T>>) -> Result<usize> {
+        Ok(self.occupied(rows.resident())?.len())
     }
 
     /// Column minus row of the diagonals that hold entries, ascending. Blocks.

@@ -43,6 +43,9 @@ const NUMBERS: [&str; 2] = ["OMPI_COMM_WORLD_RANK", "PMI_RANK"];
 /// The same for the processes on this machine.
 #[cfg(all(unix, feature = "mpi"))]
 const LOCAL_SIZES: [&str; 2] = ["OMPI_COMM_WORLD_LOCAL_SIZE", "MPI_LOCALNRANKS"];
+/// The same for the number of this process among them.
+#[cfg(all(unix, feature = "mpi", feature = "cuda"))]
+const LOCAL_NUMBERS: [&str; 2] = ["OMPI_COMM_WORLD_LOCAL_RANK", "MPI_LOCALRANKID"];
 
 fn told(names: &[&str]) -> Option<usize> {
     names.iter().find_map(|name| std::env::var(name).ok()?.parse().ok())
@@ -143,8 +146,13 @@ fn check(ranks: Ranks, args: &SolveArgs) -> Result<()> {
                 format!("--gpus {gpus} takes the GPUs in their order; leave --device out, or solve without ranks");
             Err(Failure::new(USAGE, why))
         }
-        Ranks::Threads(_) | Ranks::Processes if args.backend == BackendName::Cuda || args.device.is_some() => {
+        Ranks::Threads(_) if args.backend == BackendName::Cuda || args.device.is_some() => {
             let why = "ranks run on the CPU unless --gpus K asks for GPUs; leave --backend cuda and --device out, or use --gpus K instead of --ranks K";
+            Err(Failure::new("unsupported", why))
+        }
+        Ranks::Processes if args.device.is_some() => {
+            let why =
+                "the processes of a machine take its GPUs in their order; leave --device out, and use --backend cuda";
             Err(Failure::new("unsupported", why))
         }
         Ranks::Gpus(_) | Ranks::Threads(_) | Ranks::Processes => Ok(()),
@@ -217,7 +225,11 @@ fn on_processes(limit: Duration, args: &SolveArgs, targets: &Targets, begin: Ins
     if team.rank() > 0 {
         progress::set_quiet(true);
     }
-    Job { args, targets, begin, threads, listens: true, alone: true }.run(Cpu::with_threads(threads)?, team)
+    let job = Job { args, targets, begin, threads, listens: true, alone: true };
+    match args.backend {
+        BackendName::Auto | BackendName::Cpu => job.run(Cpu::with_threads(threads)?, team),
+        BackendName::Cuda => job.on_gpu(team),
+    }
 }
 
 #[cfg(not(all(unix, feature = "mpi")))]
@@ -226,6 +238,26 @@ fn on_processes(_: Duration, _: &SolveArgs, _: &Targets, _: Instant) -> Result<b
 }
 
 impl Job<'_> {
+    /// Runs on a GPU of this machine. Its processes take turns if there are fewer GPUs.
+    #[cfg(all(unix, feature = "mpi", feature = "cuda"))]
+    fn on_gpu<C: Communicator>(self, team: C) -> Result<bool> {
+        let opened = crate::backend::gpus().and_then(|gpus| {
+            let at = told(&LOCAL_NUMBERS).unwrap_or(team.rank()) % gpus.len();
+            Ok(spandrel::Cuda::on(gpus[at])?.with_reproducible(true))
+        });
+        match opened {
+            Ok(device) => self.run(device, team),
+            Err(failure) => {
+                crate::report(&failure, self.args.json);
+                Err(Failure { is_told: true, ..failure })
+            }
+        }
+    }
+    #[cfg(all(unix, feature = "mpi", not(feature = "cuda")))]
+    fn on_gpu<C: Communicator>(self, _: C) -> Result<bool> {
+        Err(Failure::new("unsupported", crate::backend::NO_CUDA))
+    }
+
     fn run<B: RankBackend<f64> + RankBackend<f32>, C: Communicator>(self, device: B, team: C) -> Result<bool> {
         match self.args.precision {
             SolvePrecision::F32 => self.solve::<f32, B, C>(device, team),

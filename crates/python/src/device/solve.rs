@@ -6,9 +6,10 @@ use std::sync::OnceLock;
 use pyo3::exceptions::{PyTypeError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
-use spandrel::backend::{Backend, Error as BackendError};
+use spandrel::backend::{Backend, Error as BackendError, Mat, Operator};
 use spandrel::backend_cuda::cudarc::driver::sys;
 use spandrel::backend_cuda::{RawCsr, Vector, probe};
+use spandrel::formats::{Csr, Dia};
 use spandrel::solvers::{BiCgStab, Cg, Gmres, Identity, Iterate, Method};
 use spandrel::{Cuda, Device, Error, Outcome, Result, Solver as Library};
 
@@ -138,18 +139,9 @@ fn iterated<T: Number>(
     // ones.
     let a = unsafe { cuda.wrap_raw_csr::<T>(raw) }?;
     let (b, mut x) = (borrowed::<T>(cuda, "b", b)?, borrowed::<T>(cuda, "x", x)?);
-    let mut observer = |progress, iterate: Iterate<'_, T>| watch.observe(progress, iterate);
-    let (n, options) = (nrows, goal.options(kind));
-    let outcome = match method {
-        Method::Cg => Cg::new(cuda, n)?.solve_observed(cuda, &a, &Identity, &b, &mut x, &options, &mut observer),
-        Method::BiCgStab => {
-            BiCgStab::new(cuda, n)?.solve_observed(cuda, &a, &Identity, &b, &mut x, &options, &mut observer)
-        }
-        Method::Gmres => {
-            let mut gmres = Gmres::with(cuda, n, &goal.cycle())?;
-            gmres.solve_observed(cuda, &a, &Identity, &b, &mut x, &options, &mut observer)
-        }
-        Method::Direct => Err(unfit("a direct solve runs on the host; use cg, bicgstab or gmres")),
+    let outcome = match by_diagonals(cuda, &a)? {
+        Some(a) => solved(cuda, (method, goal, kind), &a, (&b, &mut x), watch),
+        None => solved(cuda, (method, goal, kind), &a, (&b, &mut x), watch),
     };
     if let Ok(outcome) = &outcome
         && watch.wants_last(outcome)
@@ -158,6 +150,40 @@ fn iterated<T: Number>(
     }
     Device::synchronize(cuda)?;
     outcome
+}
+
+/// The matrix by diagonals, if these take no more memory than its rows do. A product then reads no columns, and no
+/// lower half of a symmetric matrix. Making it costs about as much as ten products. `None` also if memory is short.
+fn by_diagonals<T: Number>(cuda: &Cuda, a: &Mat<Cuda, Csr<T>>) -> Result<Option<Mat<Cuda, Dia<T>>>> {
+    let most = a.storage() / (a.nrows().max(1) * T::BYTES) as u64;
+    if cuda.occupied_diagonals(a)? as u64 > most {
+        return Ok(None);
+    }
+    match a.convert(cuda) {
+        Ok(converted) => Ok(Some(converted)),
+        Err(BackendError::OutOfMemory { .. } | BackendError::Format(_)) => Ok(None),
+        Err(error) => Err(error.into()),
+    }
+}
+
+fn solved<T: Number, A: Operator<T, Cuda>>(
+    cuda: &Cuda,
+    (method, goal, kind): (Method, &Goal, Kind),
+    a: &A,
+    (b, x): (&Vector<T>, &mut Vector<T>),
+    watch: &Watch,
+) -> Result<Outcome> {
+    let mut observer = |progress, iterate: Iterate<'_, T>| watch.observe(progress, iterate);
+    let (n, options) = (a.nrows(), goal.options(kind));
+    match method {
+        Method::Cg => Cg::new(cuda, n)?.solve_observed(cuda, a, &Identity, b, x, &options, &mut observer),
+        Method::BiCgStab => BiCgStab::new(cuda, n)?.solve_observed(cuda, a, &Identity, b, x, &options, &mut observer),
+        Method::Gmres => {
+            let mut gmres = Gmres::with(cuda, n, &goal.cycle())?;
+            gmres.solve_observed(cuda, a, &Identity, b, x, &options, &mut observer)
+        }
+        Method::Direct => Err(unfit("a direct solve runs on the host; use cg, bicgstab or gmres")),
+    }
 }
 
 /// Solves A x = b from the given x, without a preconditioner, on the GPU where matrix and vectors lie. Nothing goes
