@@ -60,7 +60,7 @@ fn is_row_major<T>(pieces: &[Piece<T>]) -> bool {
     })
 }
 
-fn zeros<V: Clone>(zero: V, len: usize, what: &'static str) -> Result<Vec<V>> {
+pub(super) fn zeros<V: Clone>(zero: V, len: usize, what: &'static str) -> Result<Vec<V>> {
     // `vec!` of a zero asks for zeroed pages, which no thread has to write first. The reservation before it is released
     // at once; it turns a size that cannot be allocated into an error.
     let mut probe = Vec::<V>::new();

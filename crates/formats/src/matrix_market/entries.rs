@@ -125,19 +125,18 @@ pub(super) fn count(bytes: &[u8], begin: usize, header: &Header, found: usize) -
     Ok(())
 }
 
-const REAL: u8 = 0;
-const INTEGER: u8 = 1;
+pub(super) const REAL: u8 = 0;
+pub(super) const INTEGER: u8 = 1;
 const COMPLEX: u8 = 2;
-const PATTERN: u8 = 3;
+pub(super) const PATTERN: u8 = 3;
 
 fn coordinate_piece<T: Real, const FIELD: u8>(bytes: &[u8], range: Range<usize>, header: &Header) -> Parsed<Piece<T>> {
     let text = &bytes[range.clone()];
-    // The number of lines bounds the number of entries, whatever the size line claims.
-    let lines = memchr::memchr_iter(b'\n', text).count() + 1;
+    let room = expected_lines(text);
     let mut piece = Piece {
-        rows: Vec::with_capacity(lines),
-        cols: Vec::with_capacity(lines),
-        values: Vec::with_capacity(lines),
+        rows: Vec::with_capacity(room),
+        cols: Vec::with_capacity(room),
+        values: Vec::with_capacity(room),
         row_major: true,
         mirrored: Vec::new(),
     };
@@ -182,6 +181,16 @@ fn coordinate_piece<T: Real, const FIELD: u8>(bytes: &[u8], range: Range<usize>,
     Ok(piece)
 }
 
+/// About how many lines there are, from the length of the first ones, whatever the size line claims.
+fn expected_lines(text: &[u8]) -> usize {
+    const SAMPLE: usize = 4096;
+    let sample = &text[..text.len().min(SAMPLE)];
+    let lines = memchr::memchr_iter(b'\n', sample).count() + 1;
+    // A sixteenth more, as later lines may be a little shorter.
+    let room = text.len() / sample.len().max(1) * lines + lines;
+    room + room / 16
+}
+
 fn array_piece<T: Real>(bytes: &[u8], range: Range<usize>, header: &Header) -> Parsed<Vec<T>> {
     let text = &bytes[range.clone()];
     let mut values = Vec::with_capacity(memchr::memchr_iter(b'\n', text).count() + 1);
@@ -208,7 +217,7 @@ fn array_piece<T: Real>(bytes: &[u8], range: Range<usize>, header: &Header) -> P
 
 /// Parses `row column value` and returns it with the length of the line including LF, if the line has the common shape.
 #[inline(always)]
-fn quick_line<T: Real, const FIELD: u8>(text: &[u8]) -> Option<(u32, u32, T, usize)> {
+pub(super) fn quick_line<T: Real, const FIELD: u8>(text: &[u8]) -> Option<(u32, u32, T, usize)> {
     let mut at = 0;
     let row = quick_index(text, &mut at)?;
     let col = quick_index(text, &mut at)?;
@@ -238,6 +247,32 @@ fn quick_line<T: Real, const FIELD: u8>(text: &[u8]) -> Option<(u32, u32, T, usi
 /// digits.
 #[inline(always)]
 fn digits(text: &[u8]) -> (u32, usize) {
+    match text.first_chunk().map(|&word| up_to_eight_digits(word)) {
+        Some((value, len)) if len < 8 => (value, len),
+        _ => digit_by_digit(text),
+    }
+}
+
+/// The leading decimal digits of 8 bytes as a number, and how many there are, all digits at once.
+#[inline(always)]
+fn up_to_eight_digits(word: [u8; 8]) -> (u32, usize) {
+    // Bytes of digits become 0 to 9; the first byte is the lowest.
+    let digits = u64::from_le_bytes(word) ^ 0x3030_3030_3030_3030;
+    // Adding 0x76 carries into the top bit of a byte above 9. A carry out of such a byte only reaches later ones.
+    let others = (digits.wrapping_add(0x7676_7676_7676_7676) | digits) & 0x8080_8080_8080_8080;
+    let len = others.trailing_zeros() as usize / 8;
+    if len == 0 {
+        return (0, 0);
+    }
+    // Zeros before the first digit, then neighbours are joined: to two digits each, to four, to eight.
+    let ones = digits << (64 - 8 * len);
+    let twos = ones.wrapping_mul(10).wrapping_add(ones >> 8) & 0x00ff_00ff_00ff_00ff;
+    let fours = twos.wrapping_mul(100).wrapping_add(twos >> 16) & 0x0000_ffff_0000_ffff;
+    (fours.wrapping_mul(10_000).wrapping_add(fours >> 32) as u32, len)
+}
+
+#[inline(always)]
+fn digit_by_digit(text: &[u8]) -> (u32, usize) {
     let mut value = 0u32;
     let mut len = 0;
     while let Some(digit) = text.get(len).map(|b| b.wrapping_sub(b'0')).filter(|&d| d < 10) {
@@ -330,5 +365,30 @@ fn nothing_more<'a>(words: &mut impl Iterator<Item = (usize, &'a [u8])>) -> Pars
     match words.next() {
         Some((at, word)) => Err(Fault::new(at, format!("unexpected {} after the entry", shown(word)))),
         None => Ok(()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn digits_are_read_at_once_as_one_by_one() {
+        let mut text = Vec::new();
+        for number in [0u32, 7, 10, 99, 305, 4_096, 12_345, 999_999, 1_048_576, 9_999_999, 12_345_678, 999_999_999] {
+            for after in [b' ', b'\t', b'\n', b'/', b':', b'.', b'e', 0x80, 0xb0, 0xff, 0] {
+                for rest in ["", "1", "12345678", "\u{7f}x", "99 1.5\n100 3"] {
+                    text.clear();
+                    text.extend_from_slice(number.to_string().as_bytes());
+                    text.push(after);
+                    text.extend_from_slice(rest.as_bytes());
+                    assert_eq!(digits(&text), (number, number.to_string().len()), "{text:?}");
+                    assert_eq!(digits(&text), digit_by_digit(&text), "{text:?}");
+                }
+            }
+        }
+        for none in [&b""[..], b" 1", b"-12345678", b"/////////", b"::::::::"] {
+            assert_eq!(digits(none), (0, 0), "{none:?}");
+        }
     }
 }

@@ -27,6 +27,7 @@
 //! Reference: Boisvert, Pozo, Remington, The Matrix Market exchange formats: initial design, NISTIR 5935, 1996.
 
 mod assemble;
+mod direct;
 mod entries;
 mod header;
 mod part;

@@ -1,7 +1,7 @@
 //! Reading from a path, from bytes or from any reader, as CSR, a dense matrix or a vector.
 
 use super::header::{self, Header, Layout};
-use super::{assemble, entries};
+use super::{assemble, direct, entries};
 use crate::text::lines::{Fault, line_and_column};
 use crate::text::source::{Source, plain};
 use crate::{Csr, Error, Real, Result, Triplets};
@@ -154,6 +154,9 @@ fn csr_noted<T: Real>(name: &str, bytes: &[u8]) -> Result<(Csr<T>, Vec<Note>)> {
     assemble::check_sizes(name, &header, bytes.len())?;
     match header.format {
         Layout::Coordinate => {
+            if let Some(csr) = direct::csr(bytes, begin, &header)? {
+                return Ok((csr, Vec::new()));
+            }
             let pieces = entries::coordinate(bytes, begin, &header).map_err(|f| f.locate(name, bytes))?;
             let first = pieces.iter().find_map(|piece| piece.mirrored.first());
             let note = first.map(|&(_, at)| Note::AboveDiagonal {
