@@ -69,7 +69,7 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
     /// number of ranks, or if another partition of the same number of rows is in use.
     pub fn lay_out(&self, partition: Partition) -> Result<Arc<Layout>> {
         let ends: Vec<u64> = (0..partition.size()).map(|rank| partition.rows(rank).end).collect();
-        let all = self.team.numbers(&[ends.len() as u64, digest(&ends)])?;
+        let all = self.of_this_version(self.team.numbers(&[version(), ends.len() as u64, digest(&ends)])?)?;
         if let Some(rank) = all.iter().position(|other| *other != all[self.rank()]) {
             let why = "splits the rows differently from this rank; give every rank the same partition".to_owned();
             return Err(self.team.fail(Error::Rank { rank, why }));
@@ -114,23 +114,37 @@ impl<B: Join, C: Communicator> Distributed<B, C> {
 
     /// Which rank has which rows. Waits for the other ranks.
     pub(crate) fn partition_of<T: Real, J: Column>(&self, rows: &Rows<T, J>) -> Result<Partition> {
-        let all = self.team.numbers(&[rows.first(), rows.len() as u64, rows.ncols()])?;
+        let mine = [version(), rows.first(), rows.len() as u64, rows.ncols()];
+        let all = self.of_this_version(self.team.numbers(&mine)?)?;
         let refused = |why: String| Error::Unsupported { op: "a distributed matrix", noun: "rows", why };
         let mut begins = vec![0];
         for (rank, of) in all.iter().enumerate() {
-            let &[first, len, ncols] = &of[..] else { return Err(refused("a rank sent no sizes".into())) };
+            let &[_, first, len, ncols] = &of[..] else { return Err(refused("a rank sent no sizes".into())) };
             let end = begins[rank];
             if first != end {
                 return Err(refused(format!(
                     "rank {rank} begins with row {first}, and the ranks before it end at row {end}; the rows of the ranks must follow each other"
                 )));
             }
-            if ncols != all[0][2] {
-                return Err(refused(format!("rank {rank} has {ncols} columns, and rank 0 has {}", all[0][2])));
+            if ncols != all[0][3] {
+                return Err(refused(format!("rank {rank} has {ncols} columns, and rank 0 has {}", all[0][3])));
             }
             begins.push(end + len);
         }
         Partition::new(begins)
+    }
+
+    /// Returns the numbers of all ranks if each begins with the version of this library.
+    fn of_this_version(&self, all: Vec<Vec<u64>>) -> Result<Vec<Vec<u64>>> {
+        match all.iter().position(|of| of.first() != all[self.rank()].first()) {
+            None => Ok(all),
+            Some(rank) => {
+                let mine = env!("CARGO_PKG_VERSION");
+                let why =
+                    format!("runs another version of this library than {mine}; start the same program everywhere");
+                Err(self.team.fail(Error::Rank { rank, why }))
+            }
+        }
     }
 
     /// Makes all ranks agree on the outcome of a phase that may fail on only some of them. Returns `mine` if the phase
@@ -269,6 +283,11 @@ fn no_layout() -> Error {
     let why =
         "the device does not know yet which rank has which rows; make the matrix first, or call `lay_out`".to_owned();
     Error::Unsupported { op: "a vector", noun: "several ranks", why }
+}
+
+/// A number that differs for different versions of this library.
+fn version() -> u64 {
+    digest(&env!("CARGO_PKG_VERSION").bytes().map(u64::from).collect::<Vec<_>>())
 }
 
 /// A number that differs for different lists, with near certainty (FNV-1a).
@@ -460,5 +479,27 @@ impl<T: Real, B: Backend<T> + Join, C: Communicator> Backend<T> for Distributed<
         let alike = operands("hadamard_dot", d, &[("r", r), ("z", z)]);
         let work = |be: &B| be.hadamard_dot(gate, &d.part, &r.part, &mut z.part, rz);
         self.told(alike.and_then(|()| self.joined(&d.layout, work)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spandrel_backend_cpu::Cpu;
+
+    use super::*;
+    use crate::Threads;
+
+    #[test]
+    fn a_rank_of_another_version_is_named() {
+        let ranks = Threads::run(3, |comm| {
+            let be = Distributed::new(Cpu::with_threads(1)?, comm);
+            let mine = version() + u64::from(be.rank() == 1);
+            be.of_this_version(be.team().numbers(&[mine, 7])?)
+        });
+        let texts: Vec<String> = ranks.into_iter().map(|rank| rank.unwrap_err().to_string()).collect();
+        // Rank 1 sees that rank 0 has another version than its own.
+        for (text, named) in texts.iter().zip(["rank 1", "rank 0", "rank 1"]) {
+            assert!(text.contains(named) && text.contains("another version of this library"), "{texts:?}");
+        }
     }
 }
