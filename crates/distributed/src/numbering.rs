@@ -69,9 +69,9 @@ impl Numbering {
     /// balanced between the ranks. Waits for the other ranks.
     ///
     /// # Errors
-    /// On every rank: [`spandrel_formats::Error::Shape`] unless the matrix is square; [`Error::Unsupported`] if the rows
-    /// of the ranks do not follow each other. An error of `order`, or a lack of memory, on rank 0, which the other ranks
-    /// name.
+    /// On every rank: [`spandrel_formats::Error::Shape`] unless the matrix is square; [`Error::Unsupported`] if the
+    /// rows of the ranks do not follow each other. An error of `order`, or a lack of memory, on rank 0, which the other
+    /// ranks name.
     pub fn by<T: Real, B: Join, C: Communicator, E: From<Error> + fmt::Display>(
         be: &Distributed<B, C>,
         rows: &Rows<T>,

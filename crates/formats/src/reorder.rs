@@ -1,5 +1,6 @@
-//! Orderings that make a matrix cheaper: breadth-first (neighbours near each other), recursive bisection (ranges of rows
-//! with few neighbours elsewhere), reverse Cuthill-McKee (narrow band) and approximate minimum degree (little fill).
+//! Orderings that make a matrix cheaper: breadth-first (neighbours near each other), recursive bisection (ranges of
+//! rows with few neighbours elsewhere), reverse Cuthill-McKee (narrow band) and approximate minimum degree (little
+//! fill).
 //!
 //! They return a [`crate::Permutation`] for [`crate::Permutation::permute_symmetric`]. Values are not used.
 //! `breadth_first` uses the pattern of A; the others use that of A + A^T, so the matrix may be nonsymmetric.
@@ -67,8 +68,8 @@ pub fn breadth_first_by<'a>(n: usize, row: impl Fn(usize) -> &'a [Ordinal]) -> R
     Permutation::new(order)
 }
 
-/// Recursive bisection: cuts the graph into two parts of equal cost with few edges between them, each part again, and so
-/// on to 64 parts, and numbers rows part by part. Within a part rows are in breadth-first order.
+/// Recursive bisection: cuts the graph into two parts of equal cost with few edges between them, each part again, and
+/// so on to 64 parts, and numbers rows part by part. Within a part rows are in breadth-first order.
 ///
 /// A half, a quarter or an eighth of the rows, as ranks have them, then needs little of the others, and the order does
 /// not depend on the number of ranks. METIS draws random numbers from the C library, so another system may find

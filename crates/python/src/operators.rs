@@ -28,9 +28,10 @@ pub(crate) struct Goal {
 }
 
 impl Goal {
-    pub(crate) fn options(&self, kind: Kind) -> Options {
-        // Look at every iteration: a Python function takes longer than a look.
-        let check_every = if kind.is_each() { 1 } else { Options::default().check_every };
+    /// The options of a solve that looks at each iteration, for a callback or because a Python function takes longer
+    /// than a look.
+    pub(crate) fn options(&self, looks_at_each: bool) -> Options {
+        let check_every = if looks_at_each { 1 } else { Options::default().check_every };
         let max_iters = Some(self.max_iterations);
         Options { rtol: Some(self.rtol), atol: self.atol, max_iters, check_every, ..Options::default() }
     }
@@ -147,7 +148,7 @@ pub(crate) fn iterate<'py>(
                 psolve: psolve.as_ref(),
                 b,
                 x0,
-                options: goal.options(kind),
+                options: goal.options(kind.is_each()),
                 cycle: goal.cycle(),
             };
             let solved = py.detach(|| {

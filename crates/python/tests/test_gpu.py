@@ -92,9 +92,14 @@ def driver():
 
 @pytest.mark.parametrize("dtype", [np.float64, np.float32])
 @pytest.mark.parametrize("method", [sl.cg, sl.bicgstab, sl.gmres])
-def test_matrix_and_vectors_stay_there(method, dtype):
+@pytest.mark.parametrize("shuffled", [False, True], ids=["by diagonals", "by rows"])
+def test_matrix_and_vectors_stay_there(shuffled, method, dtype):
     # u ||A|| ||A^-1|| is 2e-5 in f32: the goal can be reached.
     A = sl.generate("poisson2d:30", dtype=dtype)
+    if shuffled:
+        order = np.random.default_rng(3).permutation(900)
+        A = A[order][:, order].tocsr()
+        A.sort_indices()
     b = np.arange(900).astype(dtype) % 7
     rtol = 1e-8 if dtype == np.float64 else 1e-4
     x, info = method(Sparse(A), Array(b), rtol=rtol)

@@ -115,7 +115,7 @@ struct Arrays<'a> {
 
 fn iterated<T: Number>(
     cuda: &Cuda,
-    (method, goal, kind): (Method, &Goal, Kind),
+    (method, goal, looks_at_each): (Method, &Goal, bool),
     a: &Arrays<'_>,
     (b, x): (&DeviceArray, &DeviceArray),
     watch: &Watch,
@@ -140,8 +140,8 @@ fn iterated<T: Number>(
     let a = unsafe { cuda.wrap_raw_csr::<T>(raw) }?;
     let (b, mut x) = (borrowed::<T>(cuda, "b", b)?, borrowed::<T>(cuda, "x", x)?);
     let outcome = match by_diagonals(cuda, &a)? {
-        Some(a) => solved(cuda, (method, goal, kind), &a, (&b, &mut x), watch),
-        None => solved(cuda, (method, goal, kind), &a, (&b, &mut x), watch),
+        Some(a) => solved(cuda, (method, goal, looks_at_each), &a, (&b, &mut x), watch),
+        None => solved(cuda, (method, goal, looks_at_each), &a, (&b, &mut x), watch),
     };
     if let Ok(outcome) = &outcome
         && watch.wants_last(outcome)
@@ -168,13 +168,13 @@ fn by_diagonals<T: Number>(cuda: &Cuda, a: &Mat<Cuda, Csr<T>>) -> Result<Option<
 
 fn solved<T: Number, A: Operator<T, Cuda>>(
     cuda: &Cuda,
-    (method, goal, kind): (Method, &Goal, Kind),
+    (method, goal, looks_at_each): (Method, &Goal, bool),
     a: &A,
     (b, x): (&Vector<T>, &mut Vector<T>),
     watch: &Watch,
 ) -> Result<Outcome> {
     let mut observer = |progress, iterate: Iterate<'_, T>| watch.observe(progress, iterate);
-    let (n, options) = (a.nrows(), goal.options(kind));
+    let (n, options) = (Backend::<T>::len(cuda, b), goal.options(looks_at_each));
     match method {
         Method::Cg => Cg::new(cuda, n)?.solve_observed(cuda, a, &Identity, b, x, &options, &mut observer),
         Method::BiCgStab => BiCgStab::new(cuda, n)?.solve_observed(cuda, a, &Identity, b, x, &options, &mut observer),
@@ -219,6 +219,8 @@ pub(crate) fn iterate_on_device<'py>(
         Element::I32 => return Err(PyTypeError::new_err("b must be float32 or float64")),
     };
     let watch = Watch::new();
+    // Without a callback a look is a wait for nothing.
+    let looks_at_each = callback.is_some() && kind.is_each();
     watch.begin(callback, kind, false);
     let solved = OPEN.get_or_init(|| Turn::new(BTreeMap::new())).run(py, |open| {
         writable(x)?;
@@ -230,9 +232,9 @@ pub(crate) fn iterate_on_device<'py>(
             std::collections::btree_map::Entry::Vacant(place) => place.insert(Cuda::on(ordinal)?),
         };
         if is_single {
-            iterated::<f32>(cuda, (method, &goal, kind), &a, (b, x), &watch)
+            iterated::<f32>(cuda, (method, &goal, looks_at_each), &a, (b, x), &watch)
         } else {
-            iterated::<f64>(cuda, (method, &goal, kind), &a, (b, x), &watch)
+            iterated::<f64>(cuda, (method, &goal, looks_at_each), &a, (b, x), &watch)
         }
     })?;
     if let Some(error) = watch.end() {

@@ -161,8 +161,8 @@ impl<T: Element> Planned<T> {
         &self.rows
     }
 
-    /// Solves A x = b from x = `x0`, or 0. `b` and `x0` have the rows that this rank gave to [`Planned::new`]. `watch` is called as the iteration
-    /// begins and at each look; it is called on every rank. Waits for the other ranks.
+    /// Solves A x = b from x = `x0`, or 0. `b` and `x0` have the rows that this rank gave to [`Planned::new`]. `watch`
+    /// is called as the iteration begins and at each look; it is called on every rank. Waits for the other ranks.
     ///
     /// # Errors
     /// A preconditioner that cannot be made; [`spandrel_backend::Error::Rank`], which names a rank that failed.

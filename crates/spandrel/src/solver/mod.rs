@@ -51,12 +51,15 @@ use crate::Cpu;
 #[cfg(feature = "cuda-core")]
 use crate::Cuda;
 use crate::any::{AnyBackend, Choice};
+#[cfg(feature = "ranks")]
 pub(crate) use build::{NEARER, SCATTERED, bisection, nearer};
 pub use build::{Planned, Times};
 pub use device::DeviceSolver;
+#[cfg(feature = "ranks")]
 pub(crate) use device::restored;
 pub use element::{Element, SolverBackend};
 pub use plan::{Event, FactorReport, Plan, Replaced, Stage};
+#[cfg(feature = "ranks")]
 pub(crate) use policy::separates_points;
 pub use settings::{
     Fallback, FormatChoice, NearNull, NullVectors, Precision, Reorder, Scale, Settings, Tolerance, or_auto,
