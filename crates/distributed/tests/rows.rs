@@ -173,5 +173,5 @@ fn an_assembly_sends_entries_to_their_owners() {
     });
     assert_eq!(found, whole.unwrap());
     let refused = texts(2, |be| Assembly::<f64>::new(Partition::even(n, 3), n).finish(be));
-    assert!(refused.iter().all(|text| text.contains("it is for 3 ranks, and there are 2")), "{refused:?}");
+    assert!(refused.iter().all(|text| text.contains("the partition is for 3 ranks, but there are 2")), "{refused:?}");
 }
