@@ -11,6 +11,7 @@ use spandrel_backend::{Error, Join, Result};
 use spandrel_formats::generate::Spec;
 use spandrel_formats::index::Ordinal;
 use spandrel_formats::matrix_market::{self, Above, Layout, Part};
+use spandrel_formats::reorder::ROW;
 use spandrel_formats::{Csr, Real};
 
 use crate::assemble::{Assembly, totals};
@@ -18,9 +19,6 @@ use crate::communicator::Communicator;
 use crate::device::Distributed;
 use crate::partition::{BLOCK, Partition};
 use crate::rows::{Rows, rows_of};
-
-/// The cost of a row's vector elements, counted in entries.
-const ROW: u64 = 8;
 
 /// The partition that balances entries, given the number of entries before each row.
 pub(crate) fn balanced(rows: u64, ranks: usize, entries_before: impl Fn(u64) -> u64) -> Partition {

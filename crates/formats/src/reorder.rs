@@ -14,6 +14,10 @@
 use crate::padding::zeroed;
 use crate::{Csr, Error, Ordinal, Permutation, Real, Result};
 
+/// The cost of a row's vector elements in an iteration, counted in entries. Parts of a matrix are balanced by entries
+/// and rows with this weight.
+pub const ROW: u64 = 8;
+
 fn square<T: Real>(op: &'static str, matrix: &Csr<T>) -> Result<usize> {
     if matrix.nrows() != matrix.ncols() {
         return Err(Error::Shape { op, what: "a row", found: matrix.ncols(), expected: matrix.nrows() });
@@ -95,8 +99,6 @@ pub fn bisection_by<'a>(n: usize, row: impl Fn(usize) -> &'a [Ordinal]) -> Resul
     const PARTS: usize = 64;
     /// With fewer rows, there is nothing to be won.
     const FEWEST: usize = 64 * PARTS;
-    /// The cost of a row beside its entries, in entries.
-    const ROW: u64 = 8;
     /// METIS adds costs in 32 bits.
     const MOST: u64 = 1 << 30;
     let order = breadth_first_by(n, &row)?;

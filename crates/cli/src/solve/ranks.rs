@@ -238,7 +238,7 @@ fn on_processes(_: Duration, _: &SolveArgs, _: &Targets, _: Instant) -> Result<b
 }
 
 impl Job<'_> {
-    /// Runs on a GPU of this machine. Its processes take turns if there are fewer GPUs.
+    /// Runs on a GPU of this machine. Its processes share GPUs if there are fewer.
     #[cfg(all(unix, feature = "mpi", feature = "cuda"))]
     fn on_gpu<C: Communicator>(self, team: C) -> Result<bool> {
         let opened = crate::backend::gpus().and_then(|gpus| {
@@ -247,10 +247,7 @@ impl Job<'_> {
         });
         match opened {
             Ok(device) => self.run(device, team),
-            Err(failure) => {
-                crate::report(&failure, self.args.json);
-                Err(Failure { is_told: true, ..failure })
-            }
+            Err(failure) => Err(self.tell(team.rank(), failure)),
         }
     }
     #[cfg(all(unix, feature = "mpi", not(feature = "cuda")))]
@@ -275,17 +272,20 @@ impl Job<'_> {
         let ended = self.solve_on::<T, B, C>(&be);
         match ended {
             // While this process is part of the team: mpirun may end it once another has left.
-            Err(failure) if self.alone => {
-                if be.rank() == 0 {
-                    crate::report(&failure, self.args.json);
-                } else if failure.kind != "rank" {
-                    let message = format!("rank {}: {failure}", be.rank());
-                    crate::report(&Failure { message, ..failure.clone() }, false);
-                }
-                Err(Failure { is_told: true, ..failure })
-            }
+            Err(failure) if self.alone => Err(self.tell(be.rank(), failure)),
             ended => ended,
         }
+    }
+
+    /// Reports the failure of a process: rank 0 as one process would, the others only if the reason is their own.
+    fn tell(&self, rank: usize, failure: Failure) -> Failure {
+        if rank == 0 {
+            crate::report(&failure, self.args.json);
+        } else if failure.kind != "rank" {
+            let message = format!("rank {rank}: {failure}");
+            crate::report(&Failure { message, ..failure.clone() }, false);
+        }
+        Failure { is_told: true, ..failure }
     }
 
     fn solve_on<T: Element, B: RankBackend<T>, C: Communicator>(&self, be: &Distributed<B, C>) -> Result<bool> {

@@ -153,7 +153,7 @@ fn iterated<T: Number>(
 }
 
 /// The matrix by diagonals, if these take no more memory than its rows do. A product then reads no columns, and no
-/// lower half of a symmetric matrix. Making it costs about as much as ten products. `None` also if memory is short.
+/// lower half of a symmetric matrix. `None` also if memory is short.
 fn by_diagonals<T: Number>(cuda: &Cuda, a: &Mat<Cuda, Csr<T>>) -> Result<Option<Mat<Cuda, Dia<T>>>> {
     let most = a.storage() / (a.nrows().max(1) * T::BYTES) as u64;
     if cuda.occupied_diagonals(a)? as u64 > most {
