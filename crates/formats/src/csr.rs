@@ -310,6 +310,12 @@ impl<T: Real> Csr<T> {
         Ok(Self::of_parts(n, n, (0..=count).collect(), (0..count).collect(), vec![T::one(); n]))
     }
 
+    /// The sum of |i - j| over the entries. In parallel.
+    pub fn distance(&self) -> u64 {
+        let of_row = |i: usize| self.row(i).0.iter().map(|&j| u64::from(j.abs_diff(i as u32))).sum::<u64>();
+        (0..self.nrows).into_par_iter().map(of_row).sum()
+    }
+
     /// The largest magnitude among the finite values; 0 if there are none. In parallel.
     pub fn largest_magnitude(&self) -> T {
         let finite = self.values.par_iter().map(|v| v.abs()).filter(|v| v.is_finite());

@@ -11,7 +11,7 @@
 
 use crate::index::checked;
 use crate::matrix_market::{order_row, order_rows};
-use crate::{Csr, Error, Ordinal, Real, Result};
+use crate::{Csr, Error, Offset, Ordinal, Real, Result};
 
 /// A bijection of 0..len onto itself, `perm[new] = old`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -148,6 +148,18 @@ impl Permutation {
         self.expect("permute_symmetric", "a row", matrix.ncols())?;
         let inverse = self.inverse();
         self.moved(matrix, |old| inverse.perm[old as usize])
+    }
+
+    /// For each entry of P A P^T ([`Permutation::permute_symmetric`]), its position among the entries of A.
+    ///
+    /// # Errors
+    /// As [`Permutation::permute_symmetric`].
+    pub fn places_symmetric<T: Real>(&self, matrix: &Csr<T>) -> Result<Vec<Offset>> {
+        // f64 represents every position exactly.
+        let mut numbered = matrix.map(|_| 0.0);
+        numbered.values_mut().iter_mut().enumerate().for_each(|(place, v)| *v = place as f64);
+        let numbered = self.permute_symmetric(&numbered)?;
+        Ok(numbered.values().iter().map(|&place| place as Offset).collect())
     }
 
     /// A P^T: column `new` is column `perm[new]` of `matrix`. With x = P^T y, the system (A P^T) y = b has the solution

@@ -26,7 +26,8 @@ fn square<T: Real>(op: &'static str, matrix: &Csr<T>) -> Result<usize> {
 }
 
 /// Breadth-first: numbers rows in the order in which a search from the first row reaches them, so that the entries of a
-/// row are close together. If rows remain that it does not reach, the search starts again from the first of them.
+/// row are close together. If rows remain that it does not reach, the search starts again from the first of them. It
+/// does not start from a row without an entry besides its diagonal; such rows come last if no search reaches them.
 ///
 /// This is Cuthill-McKee without its sort by degree and its search for a row to begin with, which together take
 /// several times as long.
@@ -45,18 +46,41 @@ pub fn breadth_first<T: Real>(matrix: &Csr<T>) -> Result<Permutation> {
 /// # Panics
 /// If a column is not below `n`.
 pub fn breadth_first_by<'a>(n: usize, row: impl Fn(usize) -> &'a [Ordinal]) -> Result<Permutation> {
+    // There are never more levels than rows.
+    let found = search(n, row, n)?;
+    Ok(found.expect("a search without a limit ends"))
+}
+
+/// As [`breadth_first`], if the search has at most `levels` levels. A level is what is one step farther from where the
+/// search started; each start begins a level.
+///
+/// # Errors
+/// As [`breadth_first`].
+pub fn breadth_first_within<T: Real>(matrix: &Csr<T>, levels: usize) -> Result<Option<Permutation>> {
+    search(square("bfs", matrix)?, |row| matrix.row(row).0, levels)
+}
+
+fn search<'a>(n: usize, row: impl Fn(usize) -> &'a [Ordinal], most: usize) -> Result<Option<Permutation>> {
     /// A row is prefetched this many rows before its turn, because it is rarely in a cache. This halves the time.
     const AHEAD: usize = 16;
     let mut order: Vec<Ordinal> = Vec::new();
     order.try_reserve_exact(n).map_err(|_| Error::OutOfMemory { what: "an ordering", bytes: 4 * n as u64 })?;
     let mut is_reached = zeroed::<u8>(n, "rows that are numbered")?;
-    let (mut at, mut touched) = (0, 0);
+    let (mut at, mut touched, mut levels, mut level_end) = (0, 0, 0, 0);
     for start in 0..n {
-        if is_reached[start] == 0 {
-            is_reached[start] = 1;
-            order.push(start as Ordinal);
+        if is_reached[start] != 0 || row(start).iter().all(|&col| col as usize == start) {
+            continue;
         }
+        is_reached[start] = 1;
+        order.push(start as Ordinal);
         while let Some(&next) = order.get(at) {
+            if at == level_end {
+                level_end = order.len();
+                levels += 1;
+                if levels > most {
+                    return Ok(None);
+                }
+            }
             if let Some(&ahead) = order.get(at + AHEAD) {
                 touched ^= row(ahead as usize).first().copied().unwrap_or_default();
             }
@@ -69,7 +93,10 @@ pub fn breadth_first_by<'a>(n: usize, row: impl Fn(usize) -> &'a [Ordinal]) -> R
         }
     }
     std::hint::black_box(touched);
-    Permutation::new(order)
+    if order.len() < n {
+        order.extend((0..n as Ordinal).filter(|&row| is_reached[row as usize] == 0));
+    }
+    Permutation::new(order).map(Some)
 }
 
 /// Recursive bisection: cuts the graph into two parts of equal cost with few edges between them, each part again, and
@@ -373,7 +400,22 @@ mod tests {
         // A chain that no search can follow.
         let n = 200_000;
         let chain = Csr::from_triplets(n, n, (1..n).map(|i| (i, i - 1, 1.0))).unwrap();
-        assert!(breadth_first(&chain).unwrap().is_identity());
+        // Row 0 has no entry, so the first search begins in row 1 and reaches it.
+        let found = breadth_first(&chain).unwrap();
+        assert!(found.perm()[..2] == [1, 0] && found.perm()[2..].iter().copied().eq(2..n as u32));
+    }
+
+    #[test]
+    fn rows_without_neighbours_come_last_and_levels_are_counted() {
+        // Two chains, 5 - 1 - 3 and 2 - 6, and rows 0 and 4 with a diagonal at most.
+        let edges = [(5, 1), (1, 3), (2, 6)];
+        let mirrored = edges.into_iter().flat_map(|(i, j)| [(i, j, -1.0), (j, i, -1.0)]);
+        let a = Csr::from_triplets(7, 7, mirrored.chain([(4, 4, 1.0), (1, 1, 2.0)])).unwrap();
+        let found = breadth_first(&a).unwrap();
+        assert_eq!(found.perm(), [1, 3, 5, 2, 6, 0, 4]);
+        // Row 1; rows 3 and 5; row 2; row 6.
+        assert_eq!(breadth_first_within(&a, 4).unwrap(), Some(found));
+        assert_eq!(breadth_first_within(&a, 3).unwrap(), None);
     }
 
     #[test]
