@@ -148,6 +148,11 @@ impl<T: Pod> Buffer<T> {
 
     /// Zeros every byte of the elements from `at` on. Stream-ordered; does not block.
     pub(crate) fn clear_from(&self, at: usize) -> Result<()> {
+        self.fill_from(at, 0)
+    }
+
+    /// Sets every byte of the elements from `at` on. Stream-ordered; does not block.
+    pub(crate) fn fill_from(&self, at: usize, byte: u8) -> Result<()> {
         assert!(at <= self.len, "what is cleared lies inside its buffer");
         if at == self.len {
             return Ok(());
@@ -155,7 +160,7 @@ impl<T: Pod> Buffer<T> {
         self.bind("clear")?;
         let bytes = (self.len - at) * size_of::<T>();
         // SAFETY: the range lies inside the buffer.
-        unsafe { result::memset_d8_async(self.address(at).get(), 0, bytes, self.stream.cu_stream()) }
+        unsafe { result::memset_d8_async(self.address(at).get(), byte, bytes, self.stream.cu_stream()) }
             .map_err(|error| failed("clear", error))
     }
 

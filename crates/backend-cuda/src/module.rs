@@ -146,6 +146,7 @@ sources! {
     SCAN = "scan",
     SPGEMM = "spgemm",
     TRANSPOSE = "transpose",
+    RENUMBER = "renumber",
     COARSEN = "coarsen",
     STENCIL = "stencil" early,
 }

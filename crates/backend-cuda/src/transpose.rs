@@ -123,6 +123,23 @@ impl Cuda {
         Ok((MadeArrays { shape, row_ptr, col_idx, values }, CudaTranspose { sizes: [sizes(a), shape], positions }))
     }
 
+    /// out[k] <- values[positions[k]], where the callers have compared the numbers of entries. Does not block.
+    pub(crate) fn move_values<T: Real>(
+        &self,
+        values: Address,
+        positions: &Buffer<Offset>,
+        out: Address,
+        gate: Address,
+    ) -> Result<()> {
+        let nnz = positions.len();
+        if nnz == 0 {
+            return Ok(());
+        }
+        let parameters = MoveTranspose { values, positions: positions.pointer(), nnz: nnz as u32, out, gate };
+        // SAFETY: move_transpose(values, positions, nnz, out, gate); positions are below the number of entries.
+        unsafe { self.launch::<T, _>(MoveTranspose::ENTRY, Grid::rows(nnz), &parameters) }
+    }
+
     /// A^T for further set-up, without a kernel chosen for its products with vectors. Blocks.
     pub(crate) fn bare_transpose<T: Real>(&self, a: &CudaCsr<T>) -> Result<CudaCsr<T>> {
         let (arrays, plan) = self.transposed_arrays(a)?;
@@ -150,14 +167,6 @@ impl<T: Real> Transpose<Csr<T>> for Cuda {
     ) -> Result<()> {
         expect([sizes(a), sizes(t)], plan.sizes)?;
         let out = t.overwritten(self)?.pointer();
-        let nnz = a.nnz();
-        if nnz == 0 {
-            return Ok(());
-        }
-        let (values, positions) = (a.arrays().2.pointer(), plan.positions.pointer());
-        let parameters = MoveTranspose { values, positions, nnz: nnz as u32, out, gate: gate_pointer(gate) };
-        // SAFETY: move_transpose(values, positions, nnz, out, gate); positions are below the number of entries, which
-        // was compared.
-        unsafe { self.launch::<T, _>(MoveTranspose::ENTRY, Grid::rows(nnz), &parameters) }
+        self.move_values::<T>(a.arrays().2.pointer(), &plan.positions, out, gate_pointer(gate))
     }
 }

@@ -4,7 +4,7 @@
 //! needs two bounds. Each operation is a trait of its own and is dispatched statically:
 //!
 //! - products: [`Spmv`], [`SpmvTransposed`], [`Spmm`]; the triangular solve: [`Sptrsv`]; new matrices from existing
-//!   ones: [`Spgemm`], [`Transpose`], and coarser ones: [`Coarsen`]; matrices to the host: [`Download`];
+//!   ones: [`Spgemm`], [`Transpose`], [`Renumber`], and coarser ones: [`Coarsen`]; matrices to the host: [`Download`];
 //! - set-up from data that is already on the device: [`Factorize`], [`Assemble`], [`Analyze`], [`Convert`];
 //! - conversions between element types: [`Cast`], [`Narrow`]; new values on an old pattern: [`UpdateValues`].
 //!
@@ -36,6 +36,7 @@ pub mod operator;
 pub mod ops;
 pub mod peers;
 pub mod preconditioner;
+pub mod renumber;
 pub mod spgemm;
 pub mod sptrsv;
 pub mod stencils;
@@ -65,6 +66,7 @@ pub use operator::Operator;
 pub use ops::{Backend, Coeff, Convert, Converted, Load, Order, SparseVector, Spmm, Spmv, SpmvTransposed};
 pub use peers::{Meeting, PeerSums, Peers};
 pub use preconditioner::Preconditioner;
+pub use renumber::{MatNumbering, MatRenumbering, Renumber};
 #[doc(no_inline)]
 pub use spandrel_formats::Profile;
 pub use spgemm::{MatProduct, Spgemm};

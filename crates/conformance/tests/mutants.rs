@@ -364,6 +364,15 @@ fn products_and_transposes_of_matrices() {
 }
 
 #[test]
+fn renumbered_matrices() {
+    let trial = "renumber/csr/f64/broken/shuffled-poisson3d-9";
+    caught(&[Flaw::NumbersBackwards], &[(trial, "of the search")]);
+    caught(&[Flaw::ConfusesOrders], &[(trial, "P^T x")]);
+    caught(&[Flaw::KeepsOldValues], &[(trial, "round 0: the values")]);
+    caught(&[Flaw::IgnoresGate], &[(trial, "behind a stopped")]);
+}
+
+#[test]
 fn new_values_of_coarser_matrices() {
     let trial = "coarsen/csr/f64/broken/poisson2d-33x17";
     caught(&[Flaw::KeepsOldValues], &[(trial, "round 1, the prolongation")]);

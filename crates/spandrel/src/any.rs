@@ -6,7 +6,7 @@
 use std::fmt;
 use std::str::FromStr;
 
-use spandrel_backend::{Device, Error, Narrow, UpdateValues};
+use spandrel_backend::{Device, Error, Narrow, Renumber, UpdateValues};
 pub use spandrel_backend::{EveryFormat, EveryMethod, EveryProduct};
 use spandrel_formats::{Csr, Profile, Real};
 use spandrel_solvers::{AmgBackend, NameError};
@@ -25,11 +25,25 @@ type Result<T, E = Error> = std::result::Result<T, E>;
 /// values of a CSR matrix, the steps of every method, preconditioners by triangular solves, multigrid, and formats made
 /// of the rows on the device.
 pub trait Complete<T: Real>:
-    EveryProduct<T> + EveryMethod<T> + UpdateValues<Csr<T>> + Incomplete<T> + Geometric<T> + AmgBackend<T> + Rows<T>
+    EveryProduct<T>
+    + EveryMethod<T>
+    + UpdateValues<Csr<T>>
+    + Incomplete<T>
+    + Geometric<T>
+    + AmgBackend<T>
+    + Renumber<Csr<T>>
+    + Rows<T>
 {
 }
 impl<T: Real, B> Complete<T> for B where
-    B: EveryProduct<T> + EveryMethod<T> + UpdateValues<Csr<T>> + Incomplete<T> + Geometric<T> + AmgBackend<T> + Rows<T>
+    B: EveryProduct<T>
+        + EveryMethod<T>
+        + UpdateValues<Csr<T>>
+        + Incomplete<T>
+        + Geometric<T>
+        + AmgBackend<T>
+        + Renumber<Csr<T>>
+        + Rows<T>
 {
 }
 

@@ -8,7 +8,7 @@ use crate::launch::{CoeffArg, TreeArg};
 
 /// The declarations of all files. If a file is missing here, its kernels count as undeclared.
 fn declared_everywhere() -> Vec<Declared> {
-    let files: [fn(&mut Vec<Declared>); 33] = [
+    let files: [fn(&mut Vec<Declared>); 34] = [
         crate::bdia::declared,
         crate::bsr::declared,
         crate::bsrx::declared,
@@ -26,6 +26,7 @@ fn declared_everywhere() -> Vec<Declared> {
         crate::hmec::declared,
         crate::hyb::declared,
         crate::levelset::declared,
+        crate::renumber::declared,
         crate::runs::declared,
         crate::scan::declared,
         crate::sell::declared,

@@ -5,11 +5,12 @@
 
 use std::sync::Arc;
 
-use spandrel_formats::{Csr, Format, Ordinal, Real, SpgemmPlan, Traffic, TransposePlan};
+use spandrel_formats::{Csr, Format, Ordinal, Permutation, Real, SpgemmPlan, Traffic, TransposePlan};
 
 use super::{Event, Trace, Traced};
 use crate::{
-    Coarsen, Coarser, Converted, Download, Gate, Prolongation, Result, Scaling, Spgemm, Transpose, UpdateValues,
+    Coarsen, Coarser, Converted, Download, Gate, Prolongation, Renumber, Result, Scaling, Spgemm, Transpose,
+    UpdateValues,
 };
 
 impl<B> Trace<B> {
@@ -70,6 +71,75 @@ impl<T: Real, B: Transpose<Csr<T>>> Transpose<Csr<T>> for Trace<B> {
         let bytes = (a.host.nnz() * (4 + 2 * T::BYTES)) as u64;
         self.launch_on("transpose", Some(Csr::<T>::NAME), bytes, gate, 0);
         self.inner.transpose_numeric(gate, plan, &a.inner, &mut t.inner)
+    }
+}
+
+impl<T: Real, B: Renumber<Csr<T>> + Download<Csr<T>>> Renumber<Csr<T>> for Trace<B> {
+    type Numbering = B::Numbering;
+    type RenumberPlan = B::RenumberPlan;
+
+    fn distance(&self, a: &Self::Resident) -> Result<u64> {
+        self.note(Event::Wait("distance"));
+        self.inner.distance(&a.inner)
+    }
+
+    fn breadth_first(&self, a: &Self::Resident, levels: usize) -> Result<Option<Self::Numbering>> {
+        self.note(Event::Wait("breadth_first"));
+        self.inner.breadth_first(&a.inner, levels)
+    }
+
+    fn numbering(&self, order: &Permutation) -> Result<Self::Numbering> {
+        self.note(Event::Wait("numbering"));
+        self.inner.numbering(order)
+    }
+
+    fn order(&self, numbering: &Self::Numbering) -> Result<Vec<Ordinal>> {
+        self.note(Event::Wait("order"));
+        self.inner.order(numbering)
+    }
+
+    fn renumbered(
+        &self,
+        a: &Self::Resident,
+        numbering: &Self::Numbering,
+    ) -> Result<(Converted<Self::Resident>, Self::RenumberPlan)> {
+        let (made, plan) = self.inner.renumbered(&a.inner, numbering)?;
+        self.note(Event::Wait("renumbered"));
+        let host = self.inner.download_matrix(&made.resident)?;
+        Ok((self.made("renumbered", made, host), plan))
+    }
+
+    fn renumber_values(
+        &self,
+        gate: Gate<'_, Self>,
+        plan: &Self::RenumberPlan,
+        values: &Self::Vector,
+        to: &mut Self::Vector,
+    ) -> Result<()> {
+        self.launch("renumber_values", gate, self.inner.len(values) * (4 + 2 * T::BYTES));
+        self.inner.renumber_values(gate, plan, values, to)
+    }
+
+    fn renumber(
+        &self,
+        gate: Gate<'_, Self>,
+        numbering: &Self::Numbering,
+        x: &Self::Vector,
+        y: &mut Self::Vector,
+    ) -> Result<()> {
+        self.launch("renumber", gate, self.inner.len(x) * (4 + 2 * T::BYTES));
+        self.inner.renumber(gate, numbering, x, y)
+    }
+
+    fn restore(
+        &self,
+        gate: Gate<'_, Self>,
+        numbering: &Self::Numbering,
+        x: &Self::Vector,
+        y: &mut Self::Vector,
+    ) -> Result<()> {
+        self.launch("restore", gate, self.inner.len(x) * (4 + 2 * T::BYTES));
+        self.inner.restore(gate, numbering, x, y)
     }
 }
 

@@ -2,7 +2,7 @@
 //! the host.
 
 use spandrel_backend::{
-    Coeff, Download, Error, Load, Mat, Order, Result as DeviceResult, Spgemm, Spmv, Transpose, UpdateValues,
+    Coeff, Download, Error, Load, Mat, Order, Renumber, Result as DeviceResult, Spgemm, Spmv, Transpose, UpdateValues,
 };
 use spandrel_formats::{Csr, Real, Traffic};
 
@@ -12,12 +12,12 @@ use crate::reference::difference;
 use crate::trial::{Finding, Verdict, wrong};
 
 /// What the trials need of a backend.
-pub(crate) trait Makes<T: Real>:
-    Spgemm<Csr<T>> + Transpose<Csr<T>> + Download<Csr<T>> + UpdateValues<Csr<T>> + Spmv<Csr<T>>
+pub trait Makes<T: Real>:
+    Spgemm<Csr<T>> + Transpose<Csr<T>> + Renumber<Csr<T>> + Download<Csr<T>> + UpdateValues<Csr<T>> + Spmv<Csr<T>>
 {
 }
 impl<T: Real, D> Makes<T> for D where
-    D: Spgemm<Csr<T>> + Transpose<Csr<T>> + Download<Csr<T>> + UpdateValues<Csr<T>> + Spmv<Csr<T>>
+    D: Spgemm<Csr<T>> + Transpose<Csr<T>> + Renumber<Csr<T>> + Download<Csr<T>> + UpdateValues<Csr<T>> + Spmv<Csr<T>>
 {
 }
 

@@ -40,6 +40,7 @@ pub(crate) mod precond;
 pub(crate) mod product;
 #[cfg(not(test))]
 pub(crate) mod renewed;
+pub(crate) mod renumber;
 pub(crate) mod repeats;
 pub mod reproducible;
 #[cfg(not(test))]
@@ -65,10 +66,7 @@ pub(crate) mod wrapped;
 use std::path::Path;
 use std::rc::Rc;
 
-use spandrel_backend::{
-    Download, EveryMethod, MixedPrecision, Result, SparseVector, Spgemm, Spmm, Spmv, SpmvTransposed, Sptrsv, Transpose,
-    UpdateValues,
-};
+use spandrel_backend::{EveryMethod, MixedPrecision, Result, SparseVector, Spmm, Spmv, SpmvTransposed, Sptrsv};
 use spandrel_formats::{Bdia, Bsr, Bsrx, Csc, Csr, Dia, Ell, Format, Real, Sell};
 use spandrel_solvers::AmgBackend;
 use spandrel_sptrsv::{Plan, Serial, Sweep};
@@ -255,15 +253,16 @@ fn matrices<T: Real, D: Complete<T> + 'static>(fleet: &Rc<Fleet<D>>, case: &Rc<C
     }
 }
 
-/// Products and transposes of matrices as matrices, of one element type.
+/// Products, transposes and renumbered copies of matrices, of one element type.
 pub fn of_made<T, D>(fleet: &Rc<Fleet<D>>) -> Vec<Trial>
 where
     T: Real,
-    D: Spgemm<Csr<T>> + Transpose<Csr<T>> + Download<Csr<T>> + UpdateValues<Csr<T>> + Spmv<Csr<T>> + 'static,
+    D: made::Makes<T> + 'static,
 {
     let mut out = Vec::new();
     spgemm::trials::<T, D>(fleet, &mut out);
     transpose::trials::<T, D>(fleet, &mut out);
+    renumber::trials::<T, D>(fleet, &mut out);
     out
 }
 
@@ -271,7 +270,7 @@ where
 pub fn of_coarsening<T, D>(fleet: &Rc<Fleet<D>>) -> Vec<Trial>
 where
     T: Real,
-    D: AmgBackend<T> + Spgemm<Csr<T>> + Transpose<Csr<T>> + UpdateValues<Csr<T>> + 'static,
+    D: AmgBackend<T> + made::Makes<T> + 'static,
 {
     let mut out = Vec::new();
     coarsen::trials::<T, D>(fleet, &mut out);

@@ -4,6 +4,7 @@ mod casts;
 mod coarsen;
 mod made;
 mod products;
+mod renumber;
 mod solves;
 mod stencils;
 mod steps;
@@ -92,8 +93,12 @@ pub(crate) enum Flaw {
     NudgesFactor,
     /// A product of matrices rounds every product before it is added.
     RoundsProducts,
-    /// The numeric phase of a product, transpose or coarser version of matrices runs once.
+    /// The numeric phase of a product, transpose, renumbered copy or coarser version of matrices runs once.
     KeepsOldValues,
+    /// A search numbers rows from its end.
+    NumbersBackwards,
+    /// A vector on its way back from a new order is moved there once more.
+    ConfusesOrders,
     /// A matrix that is scaled in place keeps its columns as they are.
     ScalesRowsOnly,
 }
