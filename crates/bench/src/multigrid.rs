@@ -16,7 +16,7 @@ use spandrel::solvers::phase::unobserved;
 use spandrel::solvers::{
     Amg, Cg, Hierarchy, MgOptions, MgSmoother, Mixed, Multigrid, Options, Outcome, Precond, StencilMultigrid,
 };
-use spandrel_backend::{Backend, Mat, MixedPrecision, Narrow};
+use spandrel_backend::{Backend, Mat, MatNumbering, MatRenumbering, MixedPrecision, Narrow};
 use spandrel_formats::amg::rigid_body_modes;
 use spandrel_formats::hash::splitmix64;
 use spandrel_formats::{Csr, Ordinal, Permutation};
@@ -78,12 +78,14 @@ impl<B: Runs> Held<B> {
     }
 }
 
-/// A contender by name: `amg`, `amg=OPTIONS`, `mg`, `mg=chebyshev`; and `mixed-amg` and `mixed-mg=chebyshev`, whose
-/// hierarchies are in f32.
+/// A contender by name: `amg`, `amg=OPTIONS`, `mg`, `mg=chebyshev`; `mixed-amg` and `mixed-mg=chebyshev`, whose
+/// hierarchies are in f32; and `scattered-amg` and `scattered-mixed-amg`, which leave rows in random order.
 #[derive(Clone, Debug)]
 pub struct Contender {
     name: String,
     mixed: bool,
+    /// Whether rows in random order are renumbered on the device, as a solver does it on a GPU.
+    renumbers: bool,
     precond: Precond,
 }
 
@@ -93,14 +95,17 @@ impl Contender {
     /// # Errors
     /// Another name.
     pub fn parse(name: &str) -> Result<Self> {
-        let (mixed, plain) = name.strip_prefix("mixed-").map_or((false, name), |plain| (true, plain));
+        let ordered = name.strip_prefix("scattered-");
+        let plain = ordered.unwrap_or(name);
+        let (mixed, plain) = plain.strip_prefix("mixed-").map_or((false, plain), |plain| (true, plain));
         let precond: Precond = plain.parse().with_context(|| format!("the contender {name}"))?;
+        let is_scalar = matches!(precond, Precond::Amg(options) if options.unknowns == 1);
         match precond {
             Precond::Amg(_) => {}
             Precond::Mg(options) if !mixed || options.smoother == MgSmoother::Chebyshev => {}
             _ => bail!("{name} is no multigrid: amg, amg=OPTIONS, mixed-amg, mg, mg=chebyshev, mixed-mg=chebyshev"),
         }
-        Ok(Self { name: name.to_owned(), mixed, precond })
+        Ok(Self { name: name.to_owned(), mixed, renumbers: is_scalar && ordered.is_none(), precond })
     }
 }
 
@@ -118,6 +123,31 @@ fn modes(case: &Case, n: usize) -> Result<Vec<f64>> {
     ensure!(is_cube, "{}: rigid body modes are known of elasticity3d:N", case.name);
     let points = (0..side.pow(3)).flat_map(|p| [p % side, p / side % side, p / side / side]).map(|x| x as f64);
     Ok(rigid_body_modes(&points.collect::<Vec<_>>(), 3)?)
+}
+
+/// A matrix in breadth-first order, and vectors in that order.
+struct Renumbered<B: Runs> {
+    numbering: MatNumbering<B, Csr<f64>>,
+    moves: MatRenumbering<B, Csr<f64>>,
+    a: Wide<B>,
+    b: Vector<B>,
+    x: Vector<B>,
+    values: Vector<B>,
+}
+
+impl<B: Runs> Renumbered<B> {
+    /// `None` if the rows are not in random order.
+    fn of(be: &B, a: &Wide<B>) -> Result<Option<Self>> {
+        let n = a.nrows();
+        if a.distance(be)? < 0.1 * n as f64 {
+            return Ok(None);
+        }
+        let Some(numbering) = a.breadth_first(be, 2000)? else { return Ok(None) };
+        let (a, moves) = a.renumbered(be, &numbering)?;
+        let zeros = |n| Backend::<f64>::zeros(be, n);
+        let (b, x, values) = (zeros(n)?, zeros(n)?, zeros(moves.nnz())?);
+        Ok(Some(Self { numbering, moves, a, b, x, values }))
+    }
 }
 
 fn make<B: Runs>(
@@ -219,16 +249,34 @@ pub fn run<B: Runs>(
         let mut x = Backend::<f64>::zeros(be, n)?;
         be.synchronize()?;
         let start = Instant::now();
-        let mut made = make(be, &host, &a, contender, near_null.as_deref())?;
+        let mut ordered = if contender.renumbers { Renumbered::of(be, &a)? } else { None };
+        let of = ordered.as_ref().map_or(&a, |ordered| &ordered.a);
+        let mut made = make(be, &host, of, contender, near_null.as_deref())?;
         be.synchronize()?;
         let setup = since(start);
         let start = Instant::now();
-        let outcome = made.m.solve(be, &mut cg, &a, &b, &mut x, &options)?;
+        let outcome = match &mut ordered {
+            None => made.m.solve(be, &mut cg, &a, &b, &mut x, &options)?,
+            Some(Renumbered { numbering, a, b: inner_b, x: inner_x, .. }) => {
+                numbering.renumber(be, None, &b, inner_b)?;
+                let outcome = made.m.solve(be, &mut cg, a, inner_b, inner_x, &options)?;
+                numbering.restore(be, None, inner_x, &mut x)?;
+                be.synchronize()?;
+                outcome
+            }
+        };
         let solve = since(start);
         let mut updates = [0.0; 2];
         for update in &mut updates {
             let start = Instant::now();
-            renew(be, &mut made, &host, &a, &values)?;
+            match &mut ordered {
+                None => renew(be, &mut made, &host, &a, &values)?,
+                Some(Renumbered { moves, a, values: moved, .. }) => {
+                    moves.values(be, None, &values, moved)?;
+                    a.update_values_from(be, moved)?;
+                    renew(be, &mut made, &host, a, moved)?;
+                }
+            }
             be.synchronize()?;
             *update = since(start);
         }

@@ -158,9 +158,9 @@ pub(crate) struct SolveArgs {
     /// bytes; measured times the best few on the device first.
     #[arg(long, value_parser = names::format_choices(), ignore_case = true, default_value = "auto", help_heading = "Method")]
     pub(crate) format: FormatChoice,
-    /// Renumber rows and columns before the solve; x comes back in the numbering of the matrix. auto takes bfs on a
-    /// CPU and on several ranks for a large matrix whose entries are far from the diagonal, if it brings them near.
-    /// bisection needs a build with METIS.
+    /// Renumber rows and columns before the solve; x comes back in the numbering of the matrix. auto takes bfs for a
+    /// large matrix whose entries are far from the diagonal: on a CPU and on several ranks if it brings them near, on
+    /// a GPU for amg. bisection needs a build with METIS.
     #[arg(long, value_parser = names::orderings(), ignore_case = true, default_value = "auto", help_heading = "Method")]
     pub(crate) reorder: OrAuto<Reorder>,
     /// Find the x with the least ||b - A x||, for a matrix of any rank and shape. A factorisation (QR) does it. Of

@@ -8,12 +8,14 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use spandrel::solver::{Builder, Reorder};
 use spandrel_backend::{Backend, Coeff, Device, Error, Mat, Operator, Phase, Recorded, Result, Spmv, Step, Watch};
 use spandrel_backend_cpu::Cpu;
 use spandrel_backend_cuda::cudarc::driver::{DeviceRepr, DriverError, result};
 use spandrel_backend_cuda::{Cuda, Monitor, Scalar, Vector};
-use spandrel_formats::{Csr, Real, generate};
-use spandrel_solvers::{Cg, Jacobi, Options};
+use spandrel_formats::hash::splitmix64;
+use spandrel_formats::{Csr, Permutation, Real, generate};
+use spandrel_solvers::{AmgOptions, Cg, Jacobi, Method, Options, Precond};
 
 use crate::case::numbers;
 use crate::reference::{difference, tree_dot};
@@ -53,12 +55,53 @@ pub(crate) fn trials(fleet: &Rc<Fleet<Cuda>>, open: fn() -> Result<Cuda>, out: &
     push("upload/runs", |be, _| super::runs::arrays(be));
     push("upload/runs-of-blocks-and-triangles", |be, _| super::runs::blocks_and_triangles(be));
     push("convert/diagonals-that-f32-holds", |be, _| super::narrow_dia::diagonals_in_f32(be));
+    push("renumber/solver", |be, _| renumbers(be));
     push("drop/every-order", dropped);
     push("drop/wrapped-while-in-use", |be, _| wrapped_and_dropped(be));
     push("wrap/another-stream", |be, _| wrapped::<f64>(be).and_then(|()| wrapped::<f32>(be)));
     push("wrap/raw", |be, _| raw(be));
     push("monitor/80000-observations", |be, _| history(be));
     push("monitor/70000-unseen-observations", |be, _| unseen(be));
+}
+
+/// A solver renumbers a large matrix in random order for amg, unless it is told not to, also for new values.
+fn renumbers(be: &Cuda) -> Verdict {
+    let grid = generate::csr::<f64>("poisson3d:81")?;
+    let mut order: Vec<u32> = (0..grid.nrows() as u32).collect();
+    order.sort_by_key(|&i| splitmix64(u64::from(i)));
+    let a = Permutation::new(order)?.permute_symmetric(&grid)?;
+    let (b, tripled) = (vec![1.0; a.nrows()], a.values().iter().map(|v| 3.0 * v).collect::<Vec<_>>());
+    let solves = |reorder: Option<Reorder>| -> std::result::Result<_, Finding> {
+        let builder = Builder::default().method(Method::Cg).preconditioner(Precond::Amg(AmgOptions::default()));
+        let mut solver = builder.reorder(reorder).build_on(be, a.clone())?;
+        let by = solver.plan().reorder;
+        let first = solver.solve(be, &b)?;
+        solver.update_values(be, &tripled)?;
+        Ok((by, [first, solver.solve(be, &b)?]))
+    };
+    for (reorder, wanted) in [(None, Reorder::Bfs), (Some(Reorder::None), Reorder::None)] {
+        let (by, solutions) = solves(reorder)?;
+        if by != wanted {
+            return Err(wrong(format!("{reorder:?} leads to {by}, not to {wanted}")));
+        }
+        for (solution, factor) in solutions.iter().zip([1.0, 3.0]) {
+            if !solution.outcome.status.is_converged() {
+                return Err(wrong(format!("{reorder:?}, values times {factor}: {}", solution.outcome)));
+            }
+            // The residual once more, with what the roundings of at most ten operations per row can add.
+            let (mut squares, mut magnitude) = (0.0f64, 0.0f64);
+            for i in 0..a.nrows() {
+                let terms = || a.row(i).0.iter().zip(a.row(i).1).map(|(&j, &v)| factor * v * solution.x[j as usize]);
+                squares += (b[i] - terms().sum::<f64>()).powi(2);
+                magnitude = magnitude.max(b[i] + terms().map(f64::abs).sum::<f64>());
+            }
+            let found = (squares / a.nrows() as f64).sqrt();
+            if found > 1e-8 + 10.0 * f64::EPSILON * magnitude {
+                return Err(wrong(format!("{reorder:?}, values times {factor}: a residual of {found:.2e}")));
+            }
+        }
+    }
+    Ok(())
 }
 
 /// Arrays that go through page-locked memory, one after the other without a wait. Their lengths are around its pieces

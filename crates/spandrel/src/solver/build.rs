@@ -5,7 +5,6 @@ use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Instant;
 
-use rayon::prelude::*;
 use spandrel_formats::index::Ordinal;
 use spandrel_formats::permutation::Permutation;
 use spandrel_formats::{Csr, Profile, Real, Survey};
@@ -19,6 +18,8 @@ use super::near_null;
 use super::plan::{Event, Plan, Stage};
 use super::policy;
 use super::prepare;
+#[cfg(doc)]
+use super::renumber;
 use super::rival::Rival;
 use super::settings::{FormatChoice, Reorder, Settings};
 use super::truth::Truth;
@@ -153,16 +154,7 @@ impl<T: Real> System<T> {
             Reorder::Amd => amd(&a)?,
         };
         let renumbered = perm.permute_symmetric(&a)?;
-        let places = match updatable {
-            // f64 represents every place exactly.
-            true => {
-                let mut numbered = a.map(|_| 0.0);
-                numbered.values_mut().iter_mut().enumerate().for_each(|(place, v)| *v = place as f64);
-                let numbered = perm.permute_symmetric(&numbered)?;
-                Some(numbered.values().iter().map(|&place| place as u32).collect())
-            }
-            false => None,
-        };
+        let places = if updatable { Some(perm.places_symmetric(&a)?) } else { None };
         Ok(Self { a: Arc::new(renumbered), perm: Some(perm), places })
     }
 }
@@ -207,15 +199,15 @@ pub(crate) fn nearer(before: f64, after: f64) -> String {
 
 /// The mean distance of the entries from the diagonal, in rows.
 fn distance<T: Real>(a: &Csr<T>) -> f64 {
-    let of_row = |i: usize| a.row(i).0.iter().map(|&j| u64::from(j.abs_diff(i as u32))).sum::<u64>();
-    (0..a.nrows()).into_par_iter().map(of_row).sum::<u64>() as f64 / a.nnz().max(1) as f64
+    a.distance() as f64 / a.nnz().max(1) as f64
 }
 
 /// Renumbers a matrix as the settings say. If they leave it open, a large matrix whose rows read x from everywhere is
 /// renumbered, provided that this brings the entries of a row close together. Also returns the reason.
 ///
 /// After that, products read x from a cache, incomplete factors are closer to complete ones, and the set-up takes less
-/// time. On a GPU it does not pay: all products together take less time than the host needs to renumber.
+/// time. On a GPU it does not pay: all products together take less time than the host needs to renumber. There [`renumber`]
+/// may do it on the device.
 fn in_order<T: Real>(
     settings: &Settings,
     a: &Arc<Csr<T>>,
@@ -306,6 +298,9 @@ impl<T: Element> Planned<T> {
         if let Some(why) = renumbered_why {
             (plan.reorder, plan.reorder_why) = (Reorder::Bfs, why);
         }
+        // The profile of a device that is not the host has a part for factors.
+        let is_apart = device.profile().factoring.is_some();
+        plan.order_is_open = is_apart && settings.reorder.is_none() && system.perm.is_none() && !settings.reproducible;
         // The first one in the matrix's own numbering.
         let not_finite = survey.not_finite.and_then(|at| match &system.perm {
             None => Some(entry_at(&a, at)),

@@ -11,6 +11,7 @@ use super::build::Setup;
 use super::engine::{self, Engine};
 use super::plan::Plan;
 use super::settings::Precision;
+use super::supply::Supply;
 use super::{Builder, Solver};
 use crate::any::Complete;
 
@@ -35,7 +36,7 @@ pub trait Element: Factorable + sealed::Sealed {
     #[doc(hidden)]
     fn engine<B: SolverBackend<Self>>(
         device: &B,
-        a: Arc<Csr<Self>>,
+        a: Supply<Self, B>,
         plan: &mut Plan,
         setup: &mut Setup<'_>,
     ) -> Result<Box<dyn Engine<Self, B> + Send>>;
@@ -48,7 +49,7 @@ impl Element for f64 {
 
     fn engine<B: SolverBackend<Self>>(
         device: &B,
-        a: Arc<Csr<Self>>,
+        a: Supply<Self, B>,
         plan: &mut Plan,
         setup: &mut Setup<'_>,
     ) -> Result<Box<dyn Engine<Self, B> + Send>> {
@@ -67,7 +68,7 @@ impl Element for f32 {
 
     fn engine<B: SolverBackend<Self>>(
         device: &B,
-        a: Arc<Csr<Self>>,
+        a: Supply<Self, B>,
         plan: &mut Plan,
         setup: &mut Setup<'_>,
     ) -> Result<Box<dyn Engine<Self, B> + Send>> {

@@ -151,12 +151,11 @@ struct Iterative<F: Format, B: Spmv<F>> {
 /// An iteration in the element type of the matrix.
 pub(super) fn native<T: Real, B: EveryFormat<T> + EveryMethod<T> + Makes<T> + Rows<T>>(
     be: &B,
-    a: Arc<Csr<T>>,
+    supply: Supply<T, B>,
     plan: &mut Plan,
     setup: &mut Setup<'_>,
 ) -> Result<Box<dyn Engine<T, B> + Send>> {
     setup.begin(Stage::SetUp, plan.preconditioner)?;
-    let supply = Supply::new(a);
     let m = make(be, &supply, plan, setup)?;
     be.synchronize()?;
     setup.end_setup();
@@ -166,7 +165,7 @@ pub(super) fn native<T: Real, B: EveryFormat<T> + EveryMethod<T> + Makes<T> + Ro
 /// An iteration in f64 with a preconditioner in f32.
 pub(super) fn mixed<B>(
     be: &B,
-    a: Arc<Csr<f64>>,
+    supply: Supply<f64, B>,
     plan: &mut Plan,
     setup: &mut Setup<'_>,
 ) -> Result<Box<dyn Engine<f64, B> + Send>>
@@ -181,8 +180,7 @@ where
         + Narrow,
 {
     setup.begin(Stage::SetUp, plan.preconditioner)?;
-    let supply = Supply::new(a);
-    let n = supply.host().nrows();
+    let n = plan.nrows;
     let narrowing = Narrowing::of(&supply);
     let m: Boxed<f32, B> = make(be, &narrowing, plan, setup)?;
     let exponent = narrowing.exponent();
@@ -291,19 +289,19 @@ struct Refined<F: Format<Value = f32>, B: Spmv<F> + Spmv<Csr<f64>> + Narrow> {
 /// Iterative refinement.
 pub(super) fn refined<B>(
     be: &B,
-    a: Arc<Csr<f64>>,
+    supply: Supply<f64, B>,
     plan: &mut Plan,
     setup: &mut Setup<'_>,
 ) -> Result<Box<dyn Engine<f64, B> + Send>>
 where
     B: EveryFormat<f32> + EveryMethod<f32> + Spmv<Csr<f64>> + Makes<f32> + Rows<f32> + Narrow + 'static,
 {
-    spandrel_formats::for_each_format!(in_format, (f32, plan.format, refined_in, (be, a, plan, setup)))
+    spandrel_formats::for_each_format!(in_format, (f32, plan.format, refined_in, (be, supply, plan, setup)))
 }
 
 fn refined_in<F, B>(
     be: &B,
-    a: Arc<Csr<f64>>,
+    supply: Supply<f64, B>,
     plan: &mut Plan,
     setup: &mut Setup<'_>,
 ) -> Result<Box<dyn Engine<f64, B> + Send>>
@@ -312,7 +310,6 @@ where
     B: Spmv<F> + EveryMethod<f32> + Spmv<Csr<f64>> + Spmv<Bsr<f32>> + Makes<f32> + Rows<f32> + Narrow + 'static,
 {
     setup.begin(Stage::Load, "csr")?;
-    let supply = Supply::new(a);
     supply.rows(be)?;
     Device::synchronize(be)?;
     setup.end_load();

@@ -15,6 +15,7 @@ use super::engine::{Call, Engine};
 use super::made::{Boxed, Renewed};
 use super::plan::{Plan, Stage};
 use super::settings::NullVectors;
+use super::supply::Supply;
 use crate::{Mat, Preconditioner};
 
 /// P M^-1 P.
@@ -74,7 +75,7 @@ pub(super) fn engine<T: Element, B: SolverBackend<T>>(
     plan: &mut Plan,
     setup: &mut Setup<'_>,
 ) -> Result<Box<dyn Engine<T, B> + Send>> {
-    let within = T::engine(device, Arc::clone(&a), plan, setup)?;
+    let within = T::engine(device, Supply::new(Arc::clone(&a)), plan, setup)?;
     setup.begin(Stage::Load, "csr")?;
     let (a, null) = (Mat::load(device, a)?, NullSpace::constant(device, plan.nrows)?);
     Device::synchronize(device)?;

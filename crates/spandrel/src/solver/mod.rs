@@ -33,6 +33,7 @@ mod near_null;
 mod plan;
 mod policy;
 mod prepare;
+mod renumber;
 mod rival;
 mod settings;
 mod solution;

@@ -92,6 +92,8 @@ pub struct Plan {
     pub(super) method_is_open: bool,
     /// Whether a complete factorisation may take over, or was chosen by the policy.
     pub(super) direct_is_open: bool,
+    /// Whether the device may renumber the matrix.
+    pub(super) order_is_open: bool,
     /// If the policy chose a factorisation: the iteration that it would choose without one.
     pub(super) iterative: Option<Box<Plan>>,
     /// The substitute if the preconditioner cannot be made.

@@ -119,6 +119,7 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
         warnings,
         method_is_open: settings.method.is_none() && settings.fallback == Fallback::Auto,
         direct_is_open: nrows == ncols && is_open_to_factors(settings),
+        order_is_open: false,
         iterative: None,
         otherwise,
         standby: None,

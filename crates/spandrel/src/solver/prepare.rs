@@ -21,7 +21,9 @@ use super::element::{Element, SolverBackend};
 use super::engine::{Call, Engine};
 use super::kernel;
 use super::plan::Plan;
+use super::renumber;
 use super::settings::{NullVectors, Scale};
+use super::supply::Supply;
 use crate::Mat;
 
 /// Two limits in binary orders of magnitude. If rows or columns differ by more than the first, they are scaled, because
@@ -128,9 +130,9 @@ pub(super) fn engine<T: Element, B: SolverBackend<T>>(
     if plan.null_space != NullVectors::None {
         return kernel::engine(device, a, plan, setup);
     }
-    let Some(preparation) = plan.preparation.clone() else { return T::engine(device, a, plan, setup) };
+    let Some(preparation) = plan.preparation.clone() else { return renumber::engine(device, a, plan, setup) };
     let prepared = Arc::new(preparation.apply(&*a)?);
-    let within = T::engine(device, prepared, plan, setup)?;
+    let within = T::engine(device, Supply::new(prepared), plan, setup)?;
     let a = Mat::load(device, a)?;
     Ok(Box::new(Prepared { a, preparation, within, corrections: None }))
 }

@@ -4,11 +4,12 @@
 
 use std::any::Any;
 use std::cell::{Cell, OnceCell, RefCell};
+use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
 use spandrel_backend::{self as backend, Load, Narrow, Spmv};
-use spandrel_formats::{Csr, Format, Real};
+use spandrel_formats::{Csr, Format, Permutation, Real};
 use spandrel_solvers::{Narrowed, Result};
 
 use crate::Mat;
@@ -25,25 +26,41 @@ pub(super) trait Given<T: Real, B: Load<Csr<T>>> {
 }
 
 /// A matrix in the element type of the solve.
-pub(super) struct Supply<T: Real, B: Load<Csr<T>>> {
-    host: Arc<Csr<T>>,
+#[doc(hidden)] // of `Element::engine`, which is sealed
+pub struct Supply<T: Real, B: Load<Csr<T>>> {
+    given: Arc<Csr<T>>,
+    /// The order of the solve, if the device has renumbered the matrix.
+    order: Option<Arc<Permutation>>,
+    /// The given matrix in that order, if the host needs it.
+    in_order: OnceCell<Arc<Csr<T>>>,
     rows: RefCell<Option<Rc<Mat<B, Csr<T>>>>>,
 }
 
+impl<T: Real, B: Load<Csr<T>>> fmt::Debug for Supply<T, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Supply").field("given", &self.given).finish_non_exhaustive()
+    }
+}
+
 impl<T: Real, B: Load<Csr<T>>> Supply<T, B> {
-    pub(super) fn new(host: Arc<Csr<T>>) -> Self {
-        Self { host, rows: RefCell::new(None) }
+    pub(super) fn new(given: Arc<Csr<T>>) -> Self {
+        Self { given, order: None, in_order: OnceCell::new(), rows: RefCell::new(None) }
     }
 
-    pub(super) fn into_host(self) -> Arc<Csr<T>> {
-        self.host
+    /// As [`Supply::new`], with the rows that the device has already: in this order, if there is one.
+    pub(super) fn with_rows(given: Arc<Csr<T>>, order: Option<Arc<Permutation>>, rows: Mat<B, Csr<T>>) -> Self {
+        Self { given, order, in_order: OnceCell::new(), rows: RefCell::new(Some(Rc::new(rows))) }
+    }
+
+    fn into_host(self) -> Arc<Csr<T>> {
+        Arc::clone(self.host())
     }
 
     /// The rows on the device as an independent matrix.
     pub(super) fn into_rows(self, device: &B) -> backend::Result<Mat<B, Csr<T>>> {
-        match self.rows.into_inner().and_then(Rc::into_inner) {
+        match self.rows.take().and_then(Rc::into_inner) {
             Some(rows) => Ok(rows),
-            None => Mat::load(device, self.host),
+            None => Mat::load(device, self.into_host()),
         }
     }
 
@@ -57,27 +74,28 @@ impl<T: Real, B: Load<Csr<T>>> Supply<T, B> {
             let rows = self.rows(device);
             self.free();
             if let Some(made) = converted(device, rows)? {
-                unmapped_later(self.into_host());
+                unmapped_later((self.given, self.in_order));
                 return Ok(made);
             }
         }
-        let Self { host, rows } = self;
         // Both may share the host's memory.
-        drop(rows);
-        let stored: Arc<F> = store(host)?;
+        self.free();
+        let stored: Arc<F> = store(self.into_host())?;
         Ok(Mat::load(device, stored)?)
     }
 }
 
 impl<T: Real, B: Load<Csr<T>>> Given<T, B> for Supply<T, B> {
     fn host(&self) -> &Arc<Csr<T>> {
-        &self.host
+        let Some(order) = &self.order else { return &self.given };
+        let in_order = || order.permute_symmetric(&self.given).expect("an order of the matrix's rows");
+        self.in_order.get_or_init(|| Arc::new(in_order()))
     }
     fn rows(&self, device: &B) -> backend::Result<Rc<Mat<B, Csr<T>>>> {
         if let Some(rows) = &*self.rows.borrow() {
             return Ok(Rc::clone(rows));
         }
-        let rows = Rc::new(Mat::load(device, Arc::clone(&self.host))?);
+        let rows = Rc::new(Mat::load(device, Arc::clone(self.host()))?);
         *self.rows.borrow_mut() = Some(Rc::clone(&rows));
         Ok(rows)
     }
