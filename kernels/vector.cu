@@ -63,6 +63,40 @@ __device__ __forceinline__ void axpby(u64 n, const Coeff<T>& ca, const T* x, con
     }
 FOR_EACH_TYPE(AXPBY)
 
+// y = fma(a, x, b*y), then z = fma(c, y, d*z); b = 0 and d = 0 as in axpby.
+template <class T>
+__device__ __forceinline__ void axpby_chain(u64 n, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, T* y, const Coeff<T>& cc, const Coeff<T>& cd, T* z, const Monitor* gate) {
+    T vx[4], vy[4], vz[4], a, b, c, d;
+    bool reads_y = cb.host != T(0), reads_z = cd.host != T(0);
+    elementwise(
+        n,
+        [&](u64 i, int k) {
+            vx[k] = x[i];
+            if (reads_y) vy[k] = y[i];
+            if (reads_z) vz[k] = z[i];
+        },
+        [&] {
+            if (!open(gate)) return false;
+            a = ca.value();
+            b = cb.value();
+            c = cc.value();
+            d = cd.value();
+            return true;
+        },
+        [&](u64 i, int k) {
+            T made = b == T(0) ? a * vx[k] : fma_rn(a, vx[k], b * vy[k]);
+            y[i] = made;
+            z[i] = d == T(0) ? c * made : fma_rn(c, made, d * vz[k]);
+        });
+}
+
+#define AXPBY_CHAIN(T, t)                                                                                                   \
+    extern "C" __global__ void __launch_bounds__(256)                                                                       \
+        axpby_chain_vector_##t(u64 n, Coeff<T> a, const T* x, Coeff<T> b, T* y, Coeff<T> c, Coeff<T> d, T* z, const Monitor* gate) { \
+        axpby_chain(n, a, x, b, y, c, d, z, gate);                                                                          \
+    }
+FOR_EACH_TYPE(AXPBY_CHAIN)
+
 // z = fma(a, x, fma(b, y, c*z)); c = 0 never uses z.
 template <class T, class Ready>
 __device__ __forceinline__ void axpbypcz(u64 n, T& a, const T* x, T& b, const T* y, T& c, bool reads, T* z, Ready ready) {

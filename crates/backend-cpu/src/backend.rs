@@ -127,6 +127,34 @@ impl<T: Real> Backend<T> for Cpu {
         Ok(())
     }
 
+    fn axpby_chain(
+        &self,
+        gate: Gate<'_, Self>,
+        first: [Coeff<'_, T, Scalar<T>>; 2],
+        x: &Vector<T>,
+        y: &mut Vector<T>,
+        second: [Coeff<'_, T, Scalar<T>>; 2],
+        z: &mut Vector<T>,
+    ) -> Result<()> {
+        /// Elements of y that stay in a core's first cache until z has read them.
+        const NEAR: usize = 1024;
+        expect_len("axpby_chain", "y", y.len(), x.len())?;
+        expect_len("axpby_chain", "z", z.len(), x.len())?;
+        if open(gate) {
+            let ([a, b], [c, d], simd) = (first.map(value), second.map(value), self.simd());
+            let (x, y, z) = (x.as_slice(), Shared::new(y.as_mut_slice()), Shared::new(z.as_mut_slice()));
+            self.split(x.len(), 5 * T::BYTES, GRANULE, |rows| {
+                // SAFETY: `split` hands out disjoint ranges of y and z.
+                let (y, z) = unsafe { (y.part(rows.clone()), z.part(rows.clone())) };
+                for ((x, y), z) in x[rows].chunks(NEAR).zip(y.chunks_mut(NEAR)).zip(z.chunks_mut(NEAR)) {
+                    axpby_slice(simd, a, x, b, y);
+                    axpby_slice(simd, c, y, d, z);
+                }
+            });
+        }
+        Ok(())
+    }
+
     fn axpbypcz(
         &self,
         gate: Gate<'_, Self>,

@@ -5,8 +5,8 @@
 use std::hint::black_box;
 
 use spandrel_backend::{
-    Analyze, Backend, BicgstabSteps, Cast, CgSteps, Coarsen, Download, Factorize, Load, SparseVector, Spgemm, Spmm,
-    Spmv, SpmvTransposed, Sptrsv, Transpose,
+    Analyze, Backend, BicgstabSteps, Cast, CgSteps, Coarsen, Download, Factorize, Load, Renumber, SparseVector, Spgemm,
+    Spmm, Spmv, SpmvTransposed, Sptrsv, Transpose,
 };
 use spandrel_formats::{Bsr, Csc, Csr, Dia, Format, Real, Sell, SparseVec};
 use spandrel_sptrsv::{Factor, Plan, Ssor, Sweep};
@@ -47,6 +47,7 @@ fn of_type<T: Real>() {
         <Cpu as Backend<T>>::fill,
         <Cpu as Backend<T>>::copy,
         <Cpu as Backend<T>>::axpby,
+        <Cpu as Backend<T>>::axpby_chain,
         <Cpu as Backend<T>>::axpbypcz,
         <Cpu as Backend<T>>::hadamard,
         <Cpu as Backend<T>>::assign,
@@ -85,6 +86,9 @@ fn of_type<T: Real>() {
         <Cpu as Spgemm<Csr<T>>>::spgemm_numeric,
         <Cpu as Transpose<Csr<T>>>::transpose_symbolic,
         <Cpu as Transpose<Csr<T>>>::transpose_numeric,
+        <Cpu as Renumber<Csr<T>>>::breadth_first,
+        <Cpu as Renumber<Csr<T>>>::renumbered,
+        <Cpu as Renumber<Csr<T>>>::renumber_values,
         <Cpu as Coarsen<Csr<T>>>::aggregate,
         <Cpu as Coarsen<Csr<T>>>::prolongation,
         <Cpu as Coarsen<Csr<T>>>::scaling,

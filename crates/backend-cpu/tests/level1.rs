@@ -226,6 +226,13 @@ fn fused<T: Real>() {
                 assert_eq!((value(&rr), value(&rho)), (value(&rr1), value(&rho1)));
             }
 
+            let (mut y, mut z, mut y1, mut z1) = (v[1].clone(), v[2].clone(), v[1].clone(), v[2].clone());
+            cpu.axpby_chain(None, [alpha, omega], &v[0], &mut y, [omega, alpha], &mut z).unwrap();
+            cpu.axpby(None, alpha, &v[0], omega, &mut y1).unwrap();
+            cpu.axpby(None, omega, &y1, alpha, &mut z1).unwrap();
+            same(&y, &y1, "axpby_chain y");
+            same(&z, &z1, "axpby_chain z");
+
             let (mut z, mut rz) = (up(&cpu, &vec![T::nan(); n]), nan());
             cpu.hadamard_dot(None, &v[0], &v[1], &mut z, &mut rz).unwrap();
             let (mut z1, mut rz1) = (up(&cpu, &vec![T::nan(); n]), nan());

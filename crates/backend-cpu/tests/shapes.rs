@@ -59,6 +59,8 @@ fn level_1_and_the_fused_steps() {
         refused(be.write(&vec![0.0; len], &mut a), "write", "host", len);
         refused(be.copy(None, &full, &mut b), "copy", "y", len);
         refused(be.axpby(None, two, &full, two, &mut b), "axpby", "y", len);
+        refused(be.axpby_chain(None, [two; 2], &full, &mut b, [two; 2], &mut a), "axpby_chain", "y", len);
+        refused(be.axpby_chain(None, [two; 2], &full, &mut a, [two; 2], &mut b), "axpby_chain", "z", len);
         refused(be.axpbypcz(None, two, &full, two, &bad, two, &mut a), "axpbypcz", "y", len);
         refused(be.axpbypcz(None, two, &full, two, &full, two, &mut b), "axpbypcz", "z", len);
         refused(be.hadamard(None, &full, &bad, &mut a), "hadamard", "y", len);

@@ -11,8 +11,8 @@ use crate::device::gate_pointer;
 use crate::launch::{ChecksArg, CoeffArg, Grid};
 use crate::memory::Address;
 use crate::vector::{
-    AssignScalar, AxpbyVector, AxpbypczVector, CopyVector, DotVector, FillVector, HadamardDotVector, HadamardVector,
-    ObserveScalar, RequireScalar, ResidualStepVector,
+    AssignScalar, AxpbyChainVector, AxpbyVector, AxpbypczVector, CopyVector, DotVector, FillVector, HadamardDotVector,
+    HadamardVector, ObserveScalar, RequireScalar, ResidualStepVector,
 };
 use crate::{Cuda, Monitor, Scalar, Vector};
 
@@ -144,6 +144,25 @@ impl<T: Real> Backend<T> for Cuda {
         let (x, y, gate) = (x.pointer(), y.pointer(), gate_pointer(gate));
         // SAFETY: axpby_vector(n, a, x, b, y, gate) on vectors of n elements.
         unsafe { self.launch::<T, _>(AxpbyVector::ENTRY, Grid::rows(n), &AxpbyVector { n: count, a, x, b, y, gate }) }
+    }
+
+    fn axpby_chain(
+        &self,
+        gate: Gate<'_, Self>,
+        first: [Coeff<'_, T, Scalar<T>>; 2],
+        x: &Vector<T>,
+        y: &mut Vector<T>,
+        second: [Coeff<'_, T, Scalar<T>>; 2],
+        z: &mut Vector<T>,
+    ) -> Result<()> {
+        expect_len("axpby_chain", "y", y.len(), x.len())?;
+        expect_len("axpby_chain", "z", z.len(), x.len())?;
+        let (len, n) = (x.len(), x.len() as u64);
+        let ([a, b], [c, d]) = (first.map(CoeffArg::from), second.map(CoeffArg::from));
+        let (x, y, z, gate) = (x.pointer(), y.pointer(), z.pointer(), gate_pointer(gate));
+        let parameters = AxpbyChainVector { n, a, x, b, y, c, d, z, gate };
+        // SAFETY: axpby_chain_vector(n, a, x, b, y, c, d, z, gate) on vectors of n elements.
+        unsafe { self.launch::<T, _>(AxpbyChainVector::ENTRY, Grid::rows(len), &parameters) }
     }
 
     fn axpbypcz(

@@ -21,6 +21,12 @@ kernels! {
     pub(crate) struct AxpbyVector<T> { n: u64, a: CoeffArg<T>, x: Address, b: CoeffArg<T>, y: Address, gate: Address }
     in VECTOR { ENTRY: "axpby_vector" }
 
+    pub(crate) struct AxpbyChainVector<T> {
+        n: u64, a: CoeffArg<T>, x: Address, b: CoeffArg<T>, y: Address, c: CoeffArg<T>, d: CoeffArg<T>, z: Address,
+        gate: Address,
+    }
+    in VECTOR { ENTRY: "axpby_chain_vector" }
+
     pub(crate) struct AxpbypczVector<T> {
         n: u64, a: CoeffArg<T>, x: Address, b: CoeffArg<T>, y: Address, c: CoeffArg<T>, z: Address, gate: Address,
     }

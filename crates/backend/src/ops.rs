@@ -165,6 +165,20 @@ pub trait Backend<T: Real>: Device {
         b: Coeff<'_, T, Self::Scalar>,
         y: &mut Self::Vector,
     ) -> Result<()>;
+    /// Fused: y <- fma(a, x, b*y), then z <- fma(c, y, d*z) with the new y, each as [`Backend::axpby`]. The default body
+    /// is the specification: an override gives the same bits, and the conformance suite compares the two.
+    fn axpby_chain(
+        &self,
+        gate: Gate<'_, Self>,
+        [a, b]: [Coeff<'_, T, Self::Scalar>; 2],
+        x: &Self::Vector,
+        y: &mut Self::Vector,
+        [c, d]: [Coeff<'_, T, Self::Scalar>; 2],
+        z: &mut Self::Vector,
+    ) -> Result<()> {
+        self.axpby(gate, a, x, b, y)?;
+        self.axpby(gate, c, y, d, z)
+    }
     /// z <- fma(a, x, fma(b, y, c*z)); with c = 0, z <- fma(a, x, b*y) and z is never read.
     fn axpbypcz(
         &self,

@@ -208,8 +208,9 @@ unsafe impl<T: Real, B: Backend<T>, A: Operator<T, B>> Preconditioner<T, B> for 
             let next = 1.0 / (2.0 * sigma - rho);
             self.a.residual(be, gate, r, z, residual)?;                                    // w = r - A z
             be.hadamard(gate, &self.inv_diag, residual, scaled)?;                          // D^-1 w
-            be.axpby(gate, host(2.0 * next / delta), scaled, host(next * rho), step)?;     // d = rho' rho d + 2 rho'/delta D^-1 w
-            be.axpby(gate, Coeff::one(), step, Coeff::one(), z)?;                          // z = z + d
+            // d = rho' rho d + 2 rho'/delta D^-1 w;  z = z + d
+            let taken = [host(2.0 * next / delta), host(next * rho)];
+            be.axpby_chain(gate, taken, scaled, step, [Coeff::one(), Coeff::one()], z)?;
             rho = next;
         }
         Ok(())

@@ -25,6 +25,8 @@ pub(crate) enum Operation {
     Copy,
     /// v1 <- a v0 + b v1.
     Axpby(Factor, Factor),
+    /// v1 <- a v0 + b v1; v2 <- c v1 + d v2.
+    AxpbyChain([Factor; 2], [Factor; 2]),
     /// v2 <- a v0 + b v1 + c v2.
     Axpbypcz(Factor, Factor, Factor),
     /// v2 <- v0 .* v1.
@@ -53,6 +55,7 @@ impl Operation {
             Fill => "fill",
             Copy => "copy",
             Axpby(..) => "axpby",
+            AxpbyChain(..) => "axpby_chain",
             Axpbypcz(..) => "axpbypcz",
             Hadamard => "hadamard",
             Dot => "dot",
@@ -69,6 +72,7 @@ impl Operation {
     fn outputs(self) -> (&'static [usize], usize) {
         match self {
             Fill | Copy | Axpby(..) => (&[1], 0),
+            AxpbyChain(..) => (&[1, 2], 0),
             Axpbypcz(..) | Hadamard => (&[2], 0),
             Dot | Norm2 | Assign(..) => (&[], 1),
             CgUpdate(..) => (&[2, 3], 1),
@@ -83,7 +87,8 @@ impl Operation {
         let zero = |f: Factor| f.value::<T>() == T::zero();
         match self {
             Fill | Copy => Some(1),
-            Axpby(_, b) if zero(b) => Some(1),
+            Axpby(_, b) | AxpbyChain([_, b], _) if zero(b) => Some(1),
+            AxpbyChain(_, [_, d]) if zero(d) => Some(2),
             Axpbypcz(_, _, c) if zero(c) => Some(2),
             Hadamard | HadamardDot => Some(2),
             _ => None,
@@ -98,6 +103,9 @@ impl Operation {
             all.extend([Assign(a), CgUpdate(a), BicgstabHalf(a)]);
         }
         all.extend(B.map(Assign));
+        for (b, d) in B.into_iter().zip(B.into_iter().rev()) {
+            all.extend([AxpbyChain([A[1], b], [A[4], d]), AxpbyChain([A[3], d], [A[5], b])]);
+        }
         for c in B {
             all.extend([Axpbypcz(A[3], B[1], c), Axpbypcz(A[5], B[4], c), Axpbypcz(A[1], B[0], c)]);
         }
@@ -167,6 +175,10 @@ pub(crate) fn run<T: Real, D: EveryMethod<T>>(
         Fill => be.fill(gate, T::from_f64(2.5), v1)?,
         Copy => be.copy(gate, v0, v1)?,
         Axpby(a, b) => be.axpby(gate, up(&a)?.coeff(), v0, up(&b)?.coeff(), v1)?,
+        AxpbyChain(first, second) => {
+            let [a, b, c, d] = [&up(&first[0])?, &up(&first[1])?, &up(&second[0])?, &up(&second[1])?];
+            be.axpby_chain(gate, [a.coeff(), b.coeff()], v0, v1, [c.coeff(), d.coeff()], v2)?;
+        }
         Axpbypcz(a, b, c) => {
             be.axpbypcz(gate, up(&a)?.coeff(), v0, up(&b)?.coeff(), v1, up(&c)?.coeff(), v2)?;
         }
@@ -219,6 +231,11 @@ fn expected<T: Real>(operation: Operation, operands: &Operands<T>) -> Left<T> {
         Fill => vec![vec![T::from_f64(2.5); v1.len()]],
         Copy => vec![v0.clone()],
         Axpby(a, b) => vec![axpby(a.value(), v0, b.value(), v1)],
+        AxpbyChain([a, b], [c, d]) => {
+            let y = axpby(a.value(), v0, b.value(), v1);
+            let z = axpby(c.value(), &y, d.value(), v2);
+            vec![y, z]
+        }
         Axpbypcz(a, b, c) => vec![axpbypcz(a.value(), v0, b.value(), v1, c.value(), v2)],
         Hadamard => vec![product(v0, v1)],
         Dot => vec![vec![tree_dot(v0, v1)]],

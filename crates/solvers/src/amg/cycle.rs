@@ -173,9 +173,9 @@ impl<T: Real, B: Backend<T>, M: AmgOperator<T, B>> Smoother<'_, T, B, M> {
                 self.a.product(be, gate, -T::one(), self.step, T::one(), self.left)?;
             }
             let left = if k == 0 && start == Start::Zero { self.s } else { &*self.left };
-            be.axpby(gate, host(taken), left, host(kept), self.step)?;                      // z = kept z + taken s
             let old = if k == 0 && start == Start::Zero { Coeff::zero() } else { Coeff::one() };
-            be.axpby(gate, host(weight), self.step, old, x)?;                               // x = x + weight z
+            // z = kept z + taken s, x = x + weight z.
+            be.axpby_chain(gate, [host(taken), host(kept)], left, self.step, [host(weight), old], x)?;
         }
         Ok(())
     }
