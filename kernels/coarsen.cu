@@ -3,9 +3,10 @@
 //
 // Layout: matrices as CSR stores them. A node is `unknowns` consecutive rows (1 to 6). A graph has row pointers, the neighbours of each node in ascending
 // order, and the weight of each coupling. Vectors of the near-null space follow one another, column by column.
-// Grid: COARSEN_THREADS per thread block; 8 lanes per node (or row) where a kernel says so, otherwise one thread per node, row or aggregate.
-// Order: stored: every sum goes over a row (the rows of an aggregate) in ascending order, by one thread. Minima, maxima and the choice of an aggregate
-// do not depend on the order.
+// Grid: COARSEN_THREADS per thread block; one warp per node or aggregate, or 8 lanes per node (or row), where a kernel says so, otherwise one thread per
+// node or row.
+// Order: stored: every sum goes over a row (the rows of an aggregate) in ascending order, by one thread, or by each lane of a warp for itself. Minima,
+// maxima and the choice of an aggregate do not depend on the order.
 // Bytes: couplings: entries three times, 4 + |T| bytes per strong one written. A round of roots: neighbours twice, 8 bytes per node and neighbour.
 // T and F: entries twice, each written once. Spectrum: entries twice.
 // Reference: crates/formats/src/amg; the bits are the same.
@@ -15,7 +16,15 @@
 // The most rows per node. Twin: MOST_UNKNOWNS of crates/formats/src/amg/mod.rs.
 #define MOST_UNKNOWNS 6
 #define LANES 8
+// Places of the table of a node's neighbours, and the most neighbours that it takes. Lanes that add at the same time may each add one more.
+#define PLACES_LOG 8
+#define PLACES (1u << PLACES_LOG)
+#define NEIGHBOURS_MOST 192u
+// Entries of a node, or rows of an aggregate, that a lane loads at once.
+#define ENTRIES_AT_ONCE 4
+#define ROWS_AT_ONCE 4
 
+#define EMPTY 0xffffffffu
 #define UNASSIGNED 0xffffffffu
 // The state of a root, or of a node next to one; priorities lie between the two states.
 #define ROOT 0ull
@@ -27,6 +36,8 @@ template <class T>
 __device__ __forceinline__ T larger(T a, T b) { return a < b ? b : a; }
 
 __device__ __forceinline__ u64 thread() { return (u64)blockIdx.x * COARSEN_THREADS + threadIdx.x; }
+// The number of the thread's warp.
+__device__ __forceinline__ u64 warp() { return (u64)blockIdx.x * (COARSEN_THREADS / WARP) + threadIdx.x / WARP; }
 
 // The largest value of the 8 lanes that share a node.
 template <class T>
@@ -119,11 +130,116 @@ __device__ __forceinline__ void couple_rows(const u32* ptr, const u32* cols, con
     if (!FILL && node < nodes && lane == 0) rows[node] = count;
 }
 
-// The same for several unknowns. One thread per node.
+// Values that are not negative are ordered as their bits are.
+__device__ __forceinline__ void atomic_larger(float* to, float v) { atomicMax((u32*)to, __float_as_uint(v)); }
+__device__ __forceinline__ void atomic_larger(double* to, double v) { atomicMax((u64*)to, (u64)__double_as_longlong(v)); }
+
+// The other nodes that a node's rows refer to, each with the largest magnitude between the two: a hash table in shared memory, which a warp shares.
+template <class T>
+struct Neighbours {
+    u32* keys;
+    T* weights;
+    u32* used;
+
+    __device__ __forceinline__ void clear(u32 lane) {
+#pragma unroll
+        for (u32 at = lane; at < PLACES; at += WARP) keys[at] = EMPTY, weights[at] = T(0);
+        if (lane == 0) *used = 0;
+        __syncwarp();
+    }
+
+    // Returns false if the node is new and the table is full. So some call returns false if there are too many nodes, and none does otherwise: that
+    // does not depend on the order of the calls.
+    __device__ __forceinline__ bool add(u32 node, T weight) {
+        u32 at = (node * 0x9e3779b1u) >> (32 - PLACES_LOG);
+        for (;;) {
+            u32 key = *(volatile u32*)(keys + at);
+            if (key == EMPTY) {
+                key = atomicCAS(keys + at, EMPTY, node);
+                if (key == EMPTY) {
+                    if (atomicAdd(used, 1u) >= NEIGHBOURS_MOST) return false;
+                    key = node;
+                }
+            }
+            if (key == node) {
+                // False for NaN, as in `larger`. Lanes that change one weight wait for each other.
+                if (*(volatile T*)(weights + at) < weight) atomic_larger(weights + at, weight);
+                return true;
+            }
+            at = (at + 1) % PLACES;
+        }
+    }
+
+    // Adds the entries from `begin` to `end`, the rows of `node`. Returns whether all fit in.
+    __device__ __forceinline__ bool add_rows(const u32* cols, const T* values, u32 begin, u32 end, u32 unknowns, u32 node, u32 lane) {
+        bool fits = true;
+        for (u32 base = begin + lane; base < end; base += ENTRIES_AT_ONCE * WARP) {
+            u32 other[ENTRIES_AT_ONCE];
+            T weight[ENTRIES_AT_ONCE];
+#pragma unroll
+            for (int i = 0; i < ENTRIES_AT_ONCE; i++) {
+                u32 e = base + i * WARP;
+                other[i] = e < end ? __ldg(cols + e) : node * unknowns;
+                weight[i] = e < end ? __ldg(values + e) : T(0);
+            }
+            issued();
+#pragma unroll
+            for (int i = 0; i < ENTRIES_AT_ONCE; i++) {
+                u32 of = other[i] / unknowns;
+                if (fits && of != node) fits = add(of, magnitude(weight[i]));
+            }
+        }
+        return __all_sync(ALL, fits);
+    }
+};
+
+// The same for several unknowns. One warp per node. If a node has too many neighbours for the table, one lane walks its rows.
 template <class T, bool FILL>
 __device__ __forceinline__ void couple_nodes(const u32* ptr, const u32* cols, const T* values, u32 nodes, u32 unknowns, const T* shares, T squared, u32* rows, u32* neighbours, T* weights) {
-    u64 node = thread();
+    constexpr u32 WARPS = COARSEN_THREADS / WARP;
+    __shared__ u32 all_keys[WARPS][PLACES], all_used[WARPS];
+    __shared__ T all_weights[WARPS][PLACES];
+    u32 lane = threadIdx.x % WARP, of = threadIdx.x / WARP;
+    u64 node = warp();
     if (node >= nodes) return;
+    Neighbours<T> table = {all_keys[of], all_weights[of], all_used + of};
+    table.clear(lane);
+    if (table.add_rows(cols, values, __ldg(ptr + node * unknowns), __ldg(ptr + (node + 1) * unknowns), unknowns, (u32)node, lane)) {
+        __syncwarp();
+        T share = shares[node];
+        u32 count = 0;
+        // Strong neighbours move to the front.
+        for (u32 from = 0; from < PLACES; from += WARP) {
+            u32 other = table.keys[from + lane];
+            T weight = table.weights[from + lane];
+            bool strong = other != EMPTY && is_strong(weight, share, __ldg(shares + other), squared);
+            u32 all = __ballot_sync(ALL, strong);
+            if (FILL) {
+                __syncwarp();  // all have read
+                if (strong) {
+                    u32 to = count + __popc(all & ((1u << lane) - 1));
+                    table.keys[to] = other;
+                    table.weights[to] = weight;
+                }
+            }
+            count += __popc(all);
+        }
+        if (!FILL) {
+            if (lane == 0) rows[node] = count;
+            return;
+        }
+        __syncwarp();
+        u32 to = rows[node];
+        for (u32 at = lane; at < count; at += WARP) {
+            u32 other = table.keys[at], place = to;
+#pragma unroll 8
+            for (u32 k = 0; k < count; k++) place += table.keys[k] < other;
+            neighbours[place] = other;
+            weights[place] = table.weights[at];
+        }
+        return;
+    }
+    if (lane != 0) return;
     Couplings<T> couplings(ptr, cols, values, unknowns, (u32)node);
     T share = shares[node], weight;
     u32 at = FILL ? rows[node] : 0;
@@ -237,47 +353,95 @@ __device__ __forceinline__ void fill_tentative(const u32* assigned, u32 n, u32 u
     }
 }
 
-// Orthonormalises the columns of each aggregate by modified Gram-Schmidt, twice, in the order of the rows. `ptr` and `positions` give the entries of
-// T in the aggregate's first column; those of the other columns follow each of them. The factors are the coarse vectors. A dependent column becomes
-// zero and is `dropped`. One thread per aggregate.
+// The rows of an aggregate, which a warp shares: each lane has every 32nd of them.
 template <class T>
-__device__ __forceinline__ void orthonormalise(const u32* ptr, const u32* positions, u32 aggregates, u32 vectors, T* values, T* coarse, T* dropped, double roundoff) {
-    u64 aggregate = thread();
-    if (aggregate >= aggregates) return;
-    u64 size = (u64)aggregates * vectors, first = aggregate * vectors;
-    u32 begin = __ldg(ptr + first), end = __ldg(ptr + first + 1);
-    auto dot = [&](u32 x, u32 y) {
-        T sum = T(0);
-        for (u32 k = begin; k < end; k++) {
-            u32 at = __ldg(positions + k);
-            sum = sum + values[at + x] * values[at + y];
+struct Columns {
+    const u32* positions;  // of the entries in the first column; those of the other columns follow each of them
+    T* values;
+    u32 begin, end;
+    T* room;  // ROWS_AT_ONCE per lane, in shared memory
+
+    // The positions of the lane's rows from `base` on; UNASSIGNED after the last.
+    __device__ __forceinline__ void find(u32 base, u32 (&at)[ROWS_AT_ONCE]) const {
+#pragma unroll
+        for (int i = 0; i < ROWS_AT_ONCE; i++) {
+            u32 k = base + i * WARP + threadIdx.x % WARP;
+            at[i] = k < end ? __ldg(positions + k) : UNASSIGNED;
         }
-        return sum;
-    };
-    for (u32 c = 0; c < vectors; c++) {
-        T* factors = coarse + c * size + first;
-        T given = sqrt_rn(dot(c, c));
-        for (u32 k = 0; k < vectors; k++) factors[k] = T(0);
-        for (int pass = 0; pass < 2; pass++) {
-            for (u32 b = 0; b < c; b++) {
-                T factor = dot(b, c);
-                factors[b] = factors[b] + factor;
-                for (u32 k = begin; k < end; k++) {
-                    u32 at = __ldg(positions + k);
-                    values[at + c] = values[at + c] - factor * values[at + b];
-                }
+    }
+
+    // Columns x and y multiplied, in each lane. The lanes share the products; each of them sums all, in the order of the rows.
+    __device__ __forceinline__ T dot(u32 x, u32 y) const {
+        T sum = T(0);
+        for (u32 base = begin; base < end; base += ROWS_AT_ONCE * WARP) {
+            u32 at[ROWS_AT_ONCE], count = min(ROWS_AT_ONCE * WARP, end - base);
+            T product[ROWS_AT_ONCE];
+            find(base, at);
+#pragma unroll
+            for (int i = 0; i < ROWS_AT_ONCE; i++) product[i] = at[i] != UNASSIGNED ? values[at[i] + x] * values[at[i] + y] : T(0);
+            __syncwarp();  // all have read
+#pragma unroll
+            for (int i = 0; i < ROWS_AT_ONCE; i++) room[i * WARP + threadIdx.x % WARP] = product[i];
+            __syncwarp();
+            // The zeros after the last product change nothing, because no sum that begins with +0 is ever -0.
+            for (u32 k = 0; k < count; k += 8) {
+#pragma unroll
+                for (int i = 0; i < 8; i++) sum = sum + room[k + i];
             }
         }
-        T left = sqrt_rn(dot(c, c));
-        // What rounding leaves of a dependent column: each subtraction errs by one roundoff of the column per row.
-        T noise = T(4.0 * (double)((u64)vectors * (end - begin + 2)) * roundoff) * given;
-        bool kept = left > noise;
-        if (kept) factors[c] = left;
-        dropped[first + c] = kept ? T(0) : T(1);
-        for (u32 k = begin; k < end; k++) {
-            u32 at = __ldg(positions + k) + c;
-            values[at] = kept ? values[at] / left : T(0);
+        return sum;
+    }
+
+    // Replaces the entries v of column c by f(v, position of the row's first entry).
+    template <class F>
+    __device__ __forceinline__ void map(u32 c, F f) const {
+        for (u32 base = begin; base < end; base += ROWS_AT_ONCE * WARP) {
+            u32 at[ROWS_AT_ONCE];
+            T v[ROWS_AT_ONCE];
+            find(base, at);
+#pragma unroll
+            for (int i = 0; i < ROWS_AT_ONCE; i++) v[i] = at[i] != UNASSIGNED ? f(values[at[i] + c], at[i]) : T(0);
+#pragma unroll
+            for (int i = 0; i < ROWS_AT_ONCE; i++)
+                if (at[i] != UNASSIGNED) values[at[i] + c] = v[i];
         }
+    }
+};
+
+// Orthonormalises the columns of each aggregate by modified Gram-Schmidt, twice, in the order of the rows. `ptr` and `positions` give the entries of
+// T in the aggregate's first column; those of the other columns follow each of them. The factors are the coarse vectors. A dependent column becomes
+// zero and is `dropped`. One warp per aggregate. No lane reads what another one wrote to `values`.
+template <class T>
+__device__ __forceinline__ void orthonormalise(const u32* ptr, const u32* positions, u32 aggregates, u32 vectors, T* values, T* coarse, T* dropped, double roundoff) {
+    __shared__ __align__(16) T rooms[COARSEN_THREADS / WARP][ROWS_AT_ONCE * WARP];
+    u32 lane = threadIdx.x % WARP;
+    u64 aggregate = warp();
+    if (aggregate >= aggregates) return;
+    u64 size = (u64)aggregates * vectors, first = aggregate * vectors;
+    Columns<T> columns = {positions, values, __ldg(ptr + first), __ldg(ptr + first + 1), rooms[threadIdx.x / WARP]};
+    for (u32 c = 0; c < vectors; c++) {
+        T* factors = coarse + c * size + first;
+        T given = sqrt_rn(columns.dot(c, c));
+        if (lane == 0)
+            for (u32 k = 0; k < vectors; k++) factors[k] = T(0);
+        for (int pass = 0; pass < 2; pass++) {
+            for (u32 b = 0; b < c; b++) {
+                // Read before the sum, so that lane 0 need not wait for it. No other lane uses it.
+                T before = lane == 0 ? factors[b] : T(0);
+                T factor = columns.dot(b, c);
+                if (lane == 0) factors[b] = before + factor;
+                columns.map(c, [&](T v, u32 at) { return v - factor * values[at + b]; });
+            }
+        }
+        T left = sqrt_rn(columns.dot(c, c));
+        // What rounding leaves of a dependent column: each subtraction errs by one roundoff of the column per row.
+        T noise = T(4.0 * (double)((u64)vectors * (columns.end - columns.begin + 2)) * roundoff) * given;
+        bool kept = left > noise;
+        if (lane == 0) {
+            if (kept) factors[c] = left;
+            dropped[first + c] = kept ? T(0) : T(1);
+        }
+        columns.map(c, [&](T v, u32) { return kept ? v / left : T(0); });
     }
 }
 

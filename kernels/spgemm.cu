@@ -92,25 +92,27 @@ __device__ __forceinline__ void bound_rows(const Factors& f, u32 nrows, u32* bou
 
 // ---- Sets of columns in shared memory ----
 
-// Adds a column. Returns false if its word is new and the table has `most` words.
-template <int LOG, bool LIMITED>
-__device__ __forceinline__ bool add_column(u32* keys, u32* bits, u32* used, u32 most, u32 col) {
-    u32 word = col / 32, at = hashed(word, LOG);
+// Adds a column. Returns false if its word is new and the table had `most` words already. So some call returns false if there are more words, and none
+// does otherwise: that does not depend on the order of the calls.
+template <bool LIMITED>
+__device__ __forceinline__ bool add_column(u32* keys, u32* bits, u32 log, u32* used, u32 most, u32 col) {
+    u32 word = col / 32, at = hashed(word, log);
     for (;;) {
         u32 key = *(volatile u32*)(keys + at);
         if (key == EMPTY) {
-            if (LIMITED && *(volatile u32*)used >= most) return false;
             key = atomicCAS(keys + at, EMPTY, word);
             if (key == EMPTY) {
-                if (LIMITED) atomicAdd(used, 1u);
+                if (LIMITED && atomicAdd(used, 1u) >= most) return false;
                 key = word;
             }
         }
         if (key == word) {
-            atomicOr(bits + at, 1u << (col % 32));
+            // Most columns of a product are there already, and lanes that change one word wait for each other.
+            u32 bit = 1u << (col % 32);
+            if (!(*(volatile u32*)(bits + at) & bit)) atomicOr(bits + at, bit);
             return true;
         }
-        at = (at + 1) % (1u << LOG);
+        at = (at + 1) & ((1u << log) - 1);
     }
 }
 
@@ -122,20 +124,20 @@ __device__ __forceinline__ u32 sum_of_lanes(u32 v) {
     return v;
 }
 
-template <int LANES, int LOG>
-__device__ __forceinline__ u32 count_columns(const u32* bits) {
+template <int LANES>
+__device__ __forceinline__ u32 count_columns(const u32* bits, u32 log) {
     u32 count = 0;
 #pragma unroll 4
-    for (u32 at = threadIdx.x % LANES; at < 1u << LOG; at += LANES) count += __popc(bits[at]);
+    for (u32 at = threadIdx.x % LANES; at < 1u << log; at += LANES) count += __popc(bits[at]);
     return sum_of_lanes<LANES>(count);
 }
 
-// Writes the columns in ascending order. All lanes of the warp call this, with sets of their own, some of them empty.
-template <int LANES, int LOG>
-__device__ __forceinline__ void write_set(u32* keys, u32* bits, u32* cols) {
+// Writes the columns in ascending order. All lanes of the warp call this, with sets of their own, some of them empty, in tables of the same size.
+template <int LANES>
+__device__ __forceinline__ void write_set(u32* keys, u32* bits, u32 log, u32* cols) {
     u32 lane = threadIdx.x % LANES, ahead = threadIdx.x % WARP / LANES * LANES, mine = LANES == WARP ? ALL : (1u << (LANES % 32)) - 1, count = 0;
     // Words in use move to the front, with the number of their columns.
-    for (u32 from = 0; from < 1u << LOG; from += LANES) {
+    for (u32 from = 0; from < 1u << log; from += LANES) {
         u32 key = keys[from + lane], of = bits[from + lane];
         u32 there = __ballot_sync(ALL, key != EMPTY) >> ahead & mine;
         __syncwarp();  // all have read
@@ -160,20 +162,25 @@ __device__ __forceinline__ void write_set(u32* keys, u32* bits, u32* cols) {
     }
 }
 
-// Rows of up to SHORT products, 8 lanes each. FILL: `rows` are the row pointers of C, and its columns are written; else `rows` become its lengths.
+// Rows of up to SHORT products, 8 lanes each; `narrow` lanes (1, 2, 4 or 8) for a row of B. FILL: `rows` are the row pointers of C, and its columns are
+// written; else `rows` become its lengths. A table has twice as many places as the longest row of the warp has products.
 template <bool FILL>
-__device__ __forceinline__ void short_rows(const Factors& f, u32 nrows, const u32* bounds, u32* rows, u32* cols) {
+__device__ __forceinline__ void short_rows(const Factors& f, u32 nrows, const u32* bounds, u32 narrow, u32* rows, u32* cols) {
     constexpr int LANES = 8;
     __shared__ u32 all_keys[SPGEMM_THREADS / LANES][1 << SHORT_LOG], all_bits[SPGEMM_THREADS / LANES][1 << SHORT_LOG];
     u32 lane = threadIdx.x % LANES, group = threadIdx.x / LANES;
     u64 row = (u64)blockIdx.x * (SPGEMM_THREADS / LANES) + group;
     u32 bound = row < nrows ? bounds[row] : 0;
     bool here = bound > 0 && bound <= SHORT;
-    if (!__any_sync(ALL, here)) return;
-    u32 *keys = all_keys[group], *bits = all_bits[group];
+    u32 most = here ? bound : 0;
 #pragma unroll
-    for (u32 at = lane; at < 1u << SHORT_LOG; at += LANES) keys[at] = EMPTY, bits[at] = 0;
+    for (int d = WARP / 2; d >= LANES; d /= 2) most = max(most, __shfl_xor_sync(ALL, most, d));
+    if (most == 0) return;
+    u32 log = most <= LANES / 2 ? 3 : 32 - __clz(2 * most - 1);
+    u32 *keys = all_keys[group], *bits = all_bits[group];
+    for (u32 at = lane; at < 1u << log; at += LANES) keys[at] = EMPTY, bits[at] = 0;
     u32 first = here ? __ldg(f.a_ptr + row) : 0, len = here ? __ldg(f.a_ptr + row + 1) - first : 0;
+    u32 together = LANES / narrow, of = lane / narrow, within = lane % narrow;
     __syncwarp();
     for (u32 base = 0; __any_sync(ALL, base < len); base += LANES) {
         u32 begin = 0, end = 0;
@@ -182,29 +189,28 @@ __device__ __forceinline__ void short_rows(const Factors& f, u32 nrows, const u3
             begin = __ldg(f.b_ptr + k);
             end = __ldg(f.b_ptr + k + 1);
         }
-        // The columns of the next row of B are loaded before those of this one are added.
-        u32 at = __shfl_sync(ALL, begin, 0, LANES) + lane, stop = __shfl_sync(ALL, end, 0, LANES);
+        // The columns of the next rows of B are loaded before those of these are added.
+        u32 at = __shfl_sync(ALL, begin, of, LANES) + within, stop = __shfl_sync(ALL, end, of, LANES);
         u32 col = at < stop ? __ldg(f.b_cols + at) : 0;
-#pragma unroll
-        for (int t = 0; t < LANES; t++) {
+        for (u32 t = 0; t < LANES; t += together) {
             u32 here_at = at, here_stop = stop, here_col = col;
-            if (t + 1 < LANES) {
-                at = __shfl_sync(ALL, begin, t + 1, LANES) + lane;
-                stop = __shfl_sync(ALL, end, t + 1, LANES);
+            if (t + together < LANES) {
+                at = __shfl_sync(ALL, begin, t + together + of, LANES) + within;
+                stop = __shfl_sync(ALL, end, t + together + of, LANES);
                 col = at < stop ? __ldg(f.b_cols + at) : 0;
             }
             while (here_at < here_stop) {
-                add_column<SHORT_LOG, false>(keys, bits, nullptr, 0, here_col);
-                here_at += LANES;
+                add_column<false>(keys, bits, log, nullptr, 0, here_col);
+                here_at += narrow;
                 if (here_at < here_stop) here_col = __ldg(f.b_cols + here_at);
             }
             __syncwarp();
         }
     }
     if (FILL) {
-        write_set<LANES, SHORT_LOG>(keys, bits, cols + (here ? rows[row] : 0));
+        write_set<LANES>(keys, bits, log, cols + (here ? rows[row] : 0));
     } else {
-        u32 count = count_columns<LANES, SHORT_LOG>(bits);
+        u32 count = count_columns<LANES>(bits, log);
         if (here && lane == 0) rows[row] = count;
     }
 }
@@ -236,21 +242,19 @@ __device__ __forceinline__ void long_rows(const Factors& f, u32 nrows, const u32
             u32 of = t + lane / narrow;
             u32 at = __shfl_sync(ALL, begin, of % WARP) + lane % narrow, to = __shfl_sync(ALL, stop, of % WARP);
             if (of < count)
-                for (; at < to && fits; at += narrow) fits = add_column<WORDS_LOG, true>(keys, bits, used, WORDS_MOST, __ldg(f.b_cols + at));
+                for (; at < to && fits; at += narrow) fits = add_column<true>(keys, bits, WORDS_LOG, used, WORDS_MOST, __ldg(f.b_cols + at));
         }
         if (!__all_sync(ALL, fits)) break;
     }
     __syncwarp();
-    // Lanes that looked at the same time may each have added a word. The final number of words decides, which is the same each time.
-    fits = fits && *(volatile u32*)used <= WORDS_MOST;
     if (!__all_sync(ALL, fits)) {
         if (!FILL && lane == 0) list[atomicAdd(found + BITMAPS, 1ull)] = (u32)row;
         return;
     }
     if (FILL) {
-        write_set<WARP, WORDS_LOG>(keys, bits, cols + rows[row]);
+        write_set<WARP>(keys, bits, WORDS_LOG, cols + rows[row]);
     } else {
-        u32 columns = count_columns<WARP, WORDS_LOG>(bits);
+        u32 columns = count_columns<WARP>(bits, WORDS_LOG);
         if (lane == 0) rows[row] = columns;
     }
 }
@@ -450,11 +454,11 @@ __device__ __forceinline__ void multiply_slices(const Factors& f, const T* a_val
     extern "C" __global__ void __launch_bounds__(SPGEMM_THREADS) bound_spgemm_##t(const u32* a_ptr, const u32* a_cols, const u32* b_ptr, u32 nrows, u32* bounds, u64* found) { \
         bound_rows({a_ptr, a_cols, b_ptr, nullptr}, nrows, bounds, found);                       \
     }                                                                                            \
-    extern "C" __global__ void __launch_bounds__(SPGEMM_THREADS) count_short_spgemm_##t(const u32* a_ptr, const u32* a_cols, const u32* b_ptr, const u32* b_cols, u32 nrows, const u32* bounds, u32* rows, u32* cols) { \
-        short_rows<false>({a_ptr, a_cols, b_ptr, b_cols}, nrows, bounds, rows, cols);            \
+    extern "C" __global__ void __launch_bounds__(SPGEMM_THREADS) count_short_spgemm_##t(const u32* a_ptr, const u32* a_cols, const u32* b_ptr, const u32* b_cols, u32 nrows, const u32* bounds, u32 narrow, u32* rows, u32* cols) { \
+        short_rows<false>({a_ptr, a_cols, b_ptr, b_cols}, nrows, bounds, narrow, rows, cols);    \
     }                                                                                            \
-    extern "C" __global__ void __launch_bounds__(SPGEMM_THREADS) fill_short_spgemm_##t(const u32* a_ptr, const u32* a_cols, const u32* b_ptr, const u32* b_cols, u32 nrows, const u32* bounds, u32* rows, u32* cols) { \
-        short_rows<true>({a_ptr, a_cols, b_ptr, b_cols}, nrows, bounds, rows, cols);             \
+    extern "C" __global__ void __launch_bounds__(SPGEMM_THREADS) fill_short_spgemm_##t(const u32* a_ptr, const u32* a_cols, const u32* b_ptr, const u32* b_cols, u32 nrows, const u32* bounds, u32 narrow, u32* rows, u32* cols) { \
+        short_rows<true>({a_ptr, a_cols, b_ptr, b_cols}, nrows, bounds, narrow, rows, cols);     \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(SPGEMM_THREADS) count_long_spgemm_##t(const u32* a_ptr, const u32* a_cols, const u32* b_ptr, const u32* b_cols, u32 nrows, const u32* bounds, u32 narrow, u32* rows, u32* cols, u32* list, u64* found) { \
         long_rows<false>({a_ptr, a_cols, b_ptr, b_cols}, nrows, bounds, narrow, rows, cols, list, found); \

@@ -109,9 +109,10 @@ kernels! {
 }
 
 /// Threads of a thread block (`COARSEN_THREADS` of kernels/coarsen.cu), and lanes per node or row in kernels in which
-/// several lanes share one.
+/// several lanes share one, unless a whole warp does.
 const THREADS: usize = 256;
 const LANES: usize = 8;
+const WARP: usize = 32;
 /// Rounds after which the host checks whether all roots are found.
 const ROUNDS: u32 = 4;
 
@@ -155,6 +156,11 @@ fn lanes(count: usize) -> Grid {
     Grid::of(count.div_ceil(THREADS / LANES), THREADS as u32)
 }
 
+/// One warp for each of `count` items.
+fn warps(count: usize) -> Grid {
+    Grid::of(count.div_ceil(THREADS / WARP), THREADS as u32)
+}
+
 fn matrix<T: Real>(a: &CudaCsr<T>) -> Matrix {
     let (ptr, cols, values) = a.arrays();
     Matrix { ptr: ptr.pointer(), cols: cols.pointer(), values: values.pointer() }
@@ -179,7 +185,7 @@ impl Cuda {
         let (count, fill, grid) = if unknowns == 1 {
             (CoupleCoarsen::COUNT_ROWS, CoupleCoarsen::FILL_ROWS, lanes(nodes))
         } else {
-            (CoupleCoarsen::COUNT_NODES, CoupleCoarsen::FILL_NODES, each(nodes))
+            (CoupleCoarsen::COUNT_NODES, CoupleCoarsen::FILL_NODES, warps(nodes))
         };
         let Matrix { ptr, cols, values } = of;
         let mut couple = Couple {
@@ -194,14 +200,16 @@ impl Cuda {
             neighbours: Address::NULL,
             weights: Address::NULL,
         };
-        // SAFETY: count_{rows,nodes}_coarsen, which write a count per node and no coupling.
+        // SAFETY: count_{rows,nodes}_coarsen, 8 lanes or one warp per node, which write a count per node and no
+        // coupling.
         unsafe { self.launch::<T, _>(count, grid, &CoupleCoarsen { couple })? };
         let all = self.running_sums::<T>(&graph)?;
         let all = checked(usize::try_from(all).unwrap_or(usize::MAX), "couplings")? as usize;
         let neighbours = Buffer::<Ordinal>::uninit(stream, all, "couplings")?;
         let weights = Buffer::<T>::uninit(stream, all, "weights of couplings")?;
         (couple.neighbours, couple.weights) = (neighbours.pointer(), weights.pointer());
-        // SAFETY: fill_{rows,nodes}_coarsen, which write as many couplings as were counted, from where `rows` says.
+        // SAFETY: fill_{rows,nodes}_coarsen, 8 lanes or one warp per node, which write as many couplings as were
+        // counted, from where `rows` says.
         unsafe { self.launch::<T, _>(fill, grid, &CoupleCoarsen { couple })? };
         Ok((graph, neighbours, weights))
     }
@@ -285,9 +293,10 @@ impl Cuda {
             dropped: dropped.pointer(),
             roundoff: T::UNIT_ROUNDOFF,
         };
-        // SAFETY: orthonormalise_coarsen(ptr, positions, aggregates, vectors, values, coarse, dropped, roundoff): the
-        // transpose's pointers, a coarse vector per vector, and a mark per coarse unknown; nothing else holds T.
-        unsafe { self.launch::<T, _>(OrthonormaliseCoarsen::ENTRY, each(aggregates.count), &orthonormalise)? };
+        // SAFETY: orthonormalise_coarsen(ptr, positions, aggregates, vectors, values, coarse, dropped, roundoff), one
+        // warp per aggregate: the transpose's pointers, a coarse vector per vector, and a mark per coarse unknown;
+        // nothing else holds T.
+        unsafe { self.launch::<T, _>(OrthonormaliseCoarsen::ENTRY, warps(aggregates.count), &orthonormalise)? };
         Ok((t, coarse, dropped))
     }
 

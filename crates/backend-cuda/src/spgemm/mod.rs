@@ -38,7 +38,9 @@ kernels! {
     }
     in SPGEMM { ENTRY: "bound_spgemm" }
 
-    struct ShortSpgemm { factors: Patterns, nrows: u32, bounds: Address, rows: Address, cols: Address }
+    struct ShortSpgemm {
+        factors: Patterns, nrows: u32, bounds: Address, narrow: u32, rows: Address, cols: Address,
+    }
     in SPGEMM { COUNT: "count_short_spgemm", FILL: "fill_short_spgemm" }
 
     struct LongSpgemm {

@@ -51,8 +51,8 @@ struct Pass<'a> {
     found: &'a Buffer<u64>,
     /// The numbers of rows with few products, and with more.
     rows: [u64; 2],
-    /// Lanes for a row of B, in rows of C with more products.
-    narrow: u32,
+    /// Lanes for a row of B, in rows of C with few products and with more.
+    narrow: [u32; 2],
     /// If there may be rows that need bitmaps: their list, the bitmaps, the words of each bitmap, and the number of
     /// thread blocks.
     large: Option<(Buffer<u32>, Buffer<u32>, usize, usize)>,
@@ -93,7 +93,8 @@ impl Cuda {
         } else {
             None
         };
-        let narrow = ((products / a.nnz() as u64).clamp(4, 32) as u32).next_power_of_two();
+        let narrow = [(1, SHORT_LANES as u64), (4, 32)]
+            .map(|(least, most)| ((products / a.nnz() as u64).clamp(least, most) as u32).next_power_of_two());
         let rows = [counts[SHORT_ROWS], counts[LONG_ROWS]];
         let pass = Pass { factors, nrows, bounds: bounds.pointer(), found: &found, rows, narrow, large };
         self.product_pass::<T>(
@@ -134,14 +135,14 @@ impl Cuda {
         let grid = |each: usize| Grid::of(nrows.div_ceil(THREADS / each), THREADS as u32);
         let nrows = nrows as u32;
         if pass.rows[0] > 0 {
-            let parameters = ShortSpgemm { factors, nrows, bounds, rows, cols };
-            // SAFETY: {count,fill}_short_spgemm(factors, nrows, bounds, rows, cols), 8 lanes per row; when columns are
+            let parameters = ShortSpgemm { factors, nrows, bounds, narrow: narrow[0], rows, cols };
+            // SAFETY: {count,fill}_short_spgemm(factors, nrows, bounds, narrow, rows, cols), 8 lanes per row; when columns are
             // written, `rows` says where those that were counted begin.
             unsafe { self.launch::<T, _>(short, grid(SHORT_LANES), &parameters)? };
         }
         if pass.rows[1] > 0 {
             let list = pass.large.as_ref().map_or(Address::NULL, |(list, ..)| list.pointer());
-            let parameters = LongSpgemm { factors, nrows, bounds, narrow, rows, cols, list, found };
+            let parameters = LongSpgemm { factors, nrows, bounds, narrow: narrow[1], rows, cols, list, found };
             // SAFETY: {count,fill}_long_spgemm(factors, nrows, bounds, narrow, rows, cols, list, found), a warp per
             // row; as above, and the list has room for every row of more products, if any has enough of them to be
             // listed.
