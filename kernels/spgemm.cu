@@ -200,9 +200,10 @@ __device__ __forceinline__ void short_rows(const Factors& f, u32 nrows, const u3
                 col = at < stop ? __ldg(f.b_cols + at) : 0;
             }
             while (here_at < here_stop) {
+                u32 then = here_at + narrow, then_col = then < here_stop ? __ldg(f.b_cols + then) : 0;
                 add_column<false>(keys, bits, log, nullptr, 0, here_col);
-                here_at += narrow;
-                if (here_at < here_stop) here_col = __ldg(f.b_cols + here_at);
+                here_at = then;
+                here_col = then_col;
             }
             __syncwarp();
         }
@@ -237,12 +238,22 @@ __device__ __forceinline__ void long_rows(const Factors& f, u32 nrows, const u32
             begin = __ldg(f.b_ptr + k);
             stop = __ldg(f.b_ptr + k + 1);
         }
-        u32 count = min(WARP, end - base), groups = WARP / narrow;
+        u32 count = min(WARP, end - base), groups = WARP / narrow, group = lane / narrow, within = lane % narrow;
+        // Columns are loaded before those ahead of them are added.
+        u32 at = __shfl_sync(ALL, begin, group) + within, to = __shfl_sync(ALL, stop, group);
+        u32 col = at < to ? __ldg(f.b_cols + at) : 0;
         for (u32 t = 0; t < count; t += groups) {
-            u32 of = t + lane / narrow;
-            u32 at = __shfl_sync(ALL, begin, of % WARP) + lane % narrow, to = __shfl_sync(ALL, stop, of % WARP);
-            if (of < count)
-                for (; at < to && fits; at += narrow) fits = add_column<true>(keys, bits, WORDS_LOG, used, WORDS_MOST, __ldg(f.b_cols + at));
+            u32 here = at, here_to = to, here_col = col, next = t + groups + group;
+            at = __shfl_sync(ALL, begin, next % WARP) + within;
+            to = __shfl_sync(ALL, stop, next % WARP);
+            if (next >= count) to = 0;
+            if (at < to) col = __ldg(f.b_cols + at);
+            while (here < here_to && fits) {
+                u32 then = here + narrow, then_col = then < here_to ? __ldg(f.b_cols + then) : 0;
+                fits = add_column<true>(keys, bits, WORDS_LOG, used, WORDS_MOST, here_col);
+                here = then;
+                here_col = then_col;
+            }
         }
         if (!__all_sync(ALL, fits)) break;
     }
@@ -407,9 +418,15 @@ __device__ __forceinline__ void add_products(const Factors& f, const T* a_values
             if (t + 1 >= count) stop = 0;
             if (at < stop) col = __ldg(f.b_cols + at), value = __ldg(b_values + at);
             while (here < here_stop) {
+                u32 then = here + LANES, then_col = 0;
+                T then_value = T(0);
+                // The kernel of slices has no registers left for this.
+                if (!CUT && then < here_stop) then_col = __ldg(f.b_cols + then), then_value = __ldg(b_values + then);
                 sums.add(here_col, here_factor, here_value);
-                here += LANES;
-                if (here < here_stop) here_col = __ldg(f.b_cols + here), here_value = __ldg(b_values + here);
+                if (CUT && then < here_stop) then_col = __ldg(f.b_cols + then), then_value = __ldg(b_values + then);
+                here = then;
+                here_col = then_col;
+                here_value = then_value;
             }
             __syncwarp();
         }

@@ -173,9 +173,9 @@ impl<'a> Search<'a> {
                 let claim = ClaimRenumber { ptr, cols, order, parents, head, copy };
                 let count = CountRenumber { ptr, cols, order, parents, head, copy, counts, sums };
                 let place = PlaceRenumber { ptr, cols, order, parents, counts, sums, head, copy };
-                // SAFETY: claim_renumber, count_renumber and place_renumber with the same thread blocks, a sum for each;
-                // an element of `order`, `parents` and `counts` per row. Each row is appended once, because it has one
-                // parent.
+                // SAFETY: claim_renumber, count_renumber and place_renumber with the same thread blocks, a sum for
+                // each; an element of `order`, `parents` and `counts` per row. Each row is appended once, because it
+                // has one parent.
                 unsafe {
                     self.cuda.launch::<T, _>(ClaimRenumber::ENTRY, grid, &claim)?;
                     self.cuda.launch::<T, _>(CountRenumber::ENTRY, grid, &count)?;

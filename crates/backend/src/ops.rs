@@ -165,8 +165,8 @@ pub trait Backend<T: Real>: Device {
         b: Coeff<'_, T, Self::Scalar>,
         y: &mut Self::Vector,
     ) -> Result<()>;
-    /// Fused: y <- fma(a, x, b*y), then z <- fma(c, y, d*z) with the new y, each as [`Backend::axpby`]. The default body
-    /// is the specification: an override gives the same bits, and the conformance suite compares the two.
+    /// Fused: y <- fma(a, x, b*y), then z <- fma(c, y, d*z) with the new y, each as [`Backend::axpby`]. The default
+    /// body is the specification: an override gives the same bits, and the conformance suite compares the two.
     fn axpby_chain(
         &self,
         gate: Gate<'_, Self>,

@@ -136,8 +136,8 @@ impl Cuda {
         let nrows = nrows as u32;
         if pass.rows[0] > 0 {
             let parameters = ShortSpgemm { factors, nrows, bounds, narrow: narrow[0], rows, cols };
-            // SAFETY: {count,fill}_short_spgemm(factors, nrows, bounds, narrow, rows, cols), 8 lanes per row; when columns are
-            // written, `rows` says where those that were counted begin.
+            // SAFETY: {count,fill}_short_spgemm(factors, nrows, bounds, narrow, rows, cols), 8 lanes per row; when
+            // columns are written, `rows` says where those that were counted begin.
             unsafe { self.launch::<T, _>(short, grid(SHORT_LANES), &parameters)? };
         }
         if pass.rows[1] > 0 {

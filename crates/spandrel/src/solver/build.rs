@@ -206,8 +206,8 @@ fn distance<T: Real>(a: &Csr<T>) -> f64 {
 /// renumbered, provided that this brings the entries of a row close together. Also returns the reason.
 ///
 /// After that, products read x from a cache, incomplete factors are closer to complete ones, and the set-up takes less
-/// time. On a GPU it does not pay: all products together take less time than the host needs to renumber. There [`renumber`]
-/// may do it on the device.
+/// time. On a GPU it does not pay: all products together take less time than the host needs to renumber. There
+/// [`renumber`] may do it on the device.
 fn in_order<T: Real>(
     settings: &Settings,
     a: &Arc<Csr<T>>,

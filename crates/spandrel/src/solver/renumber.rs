@@ -26,8 +26,8 @@ use crate::Mat;
 const FEWEST: usize = 1 << 19;
 /// Formats that take any order of rows without more room.
 const FORMATS: [&str; 4] = ["csr", "ell", "sell", "hyb"];
-/// The most levels of a search; a GPU needs some microseconds for each. A grid of 256^3 points in random order has about
-/// 600.
+/// The most levels of a search; a GPU needs some microseconds for each. A grid of 256^3 points in random order has
+/// about 600.
 const LEVELS: usize = 2000;
 
 type Vector<T, B> = <B as Backend<T>>::Vector;
