@@ -90,10 +90,10 @@ fn renumbers(be: &Cuda) -> Verdict {
             }
             // The residual once more, with what the roundings of at most ten operations per row can add.
             let (mut squares, mut magnitude) = (0.0f64, 0.0f64);
-            for i in 0..a.nrows() {
+            for (i, b) in b.iter().enumerate() {
                 let terms = || a.row(i).0.iter().zip(a.row(i).1).map(|(&j, &v)| factor * v * solution.x[j as usize]);
-                squares += (b[i] - terms().sum::<f64>()).powi(2);
-                magnitude = magnitude.max(b[i] + terms().map(f64::abs).sum::<f64>());
+                squares += (b - terms().sum::<f64>()).powi(2);
+                magnitude = magnitude.max(b + terms().map(f64::abs).sum::<f64>());
             }
             let found = (squares / a.nrows() as f64).sqrt();
             if found > 1e-8 + 10.0 * f64::EPSILON * magnitude {
