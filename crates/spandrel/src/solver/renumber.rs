@@ -75,35 +75,44 @@ fn engine_from<T: Element, B: SolverBackend<T>>(
     }
     let is_scalar = matches!(plan.preconditioner, Precond::Amg(options) if options.unknowns == 1);
     let is_free = plan.order_is_open && plan.near_null.is_none() && FORMATS.contains(&plan.format);
-    if !is_free || !is_scalar || plan.nrows < fewest {
-        return T::engine(device, Supply::new(a), plan, setup);
+    let (supply, order) = match is_free && is_scalar && plan.nrows >= fewest {
+        true => renumbered(device, a, setup)?,
+        false => (Supply::new(a), None),
+    };
+    if order.is_some() {
+        (plan.reorder, plan.reorder_why) = (Reorder::Bfs, "by the device; rows are in random order".to_string());
     }
+    let within = T::engine(device, supply, plan, setup)?;
+    let Some(order) = order else { return Ok(within) };
+    let zeros = || Backend::<T>::zeros(device, plan.nrows);
+    let vectors = [zeros()?, zeros()?];
+    Ok(Box::new(Renumbered { order, vectors, values: None, within }))
+}
+
+/// The matrix on the device, in breadth-first order if its rows are scattered and there is room for two matrices.
+#[allow(clippy::type_complexity)] // a matrix and an order
+fn renumbered<T: Element, B: SolverBackend<T>>(
+    device: &B,
+    a: Arc<Csr<T>>,
+    setup: &mut Setup<'_>,
+) -> Result<(Supply<T, B>, Option<Order<T, B>>)> {
     setup.begin(Stage::Load, "csr")?;
     let rows = Mat::load(device, Arc::clone(&a))?;
     device.synchronize()?;
     setup.end_load();
-    let before = rows.distance(device)?;
-    if before < SCATTERED * plan.nrows as f64 {
-        return T::engine(device, Supply::with_rows(a, None, rows), plan, setup);
+    if rows.distance(device)? < SCATTERED * a.nrows() as f64 {
+        return Ok((Supply::with_rows(a, None, rows), None));
     }
     setup.begin(Stage::Reorder, Reorder::Bfs)?;
-    let (order, renumbered) = match ordered(device, &rows) {
-        Ok(Some(found)) => found,
-        Ok(None) => return T::engine(device, Supply::with_rows(a, None, rows), plan, setup),
-        // There is no room for two matrices.
-        Err(Error::Backend(spandrel_backend::Error::OutOfMemory { .. })) => {
-            return T::engine(device, Supply::with_rows(a, None, rows), plan, setup);
-        }
-        Err(error) => return Err(error),
+    let found = match ordered(device, &rows) {
+        Err(Error::Backend(spandrel_backend::Error::OutOfMemory { .. })) => None,
+        found => found?,
     };
-    drop(rows);
     setup.end_analyze();
-    (plan.reorder, plan.reorder_why) = (Reorder::Bfs, "by the device; rows are in random order".to_string());
-    let supply = Supply::with_rows(a, Some(Arc::clone(&order.rows)), renumbered);
-    let within = T::engine(device, supply, plan, setup)?;
-    let zeros = || Backend::<T>::zeros(device, plan.nrows);
-    let vectors = [zeros()?, zeros()?];
-    Ok(Box::new(Renumbered { order, vectors, values: None, within }))
+    Ok(match found {
+        Some((order, renumbered)) => (Supply::with_rows(a, Some(Arc::clone(&order.rows)), renumbered), Some(order)),
+        None => (Supply::with_rows(a, None, rows), None),
+    })
 }
 
 /// The order and P A P^T; `None` if the search has too many levels.
