@@ -84,7 +84,7 @@ impl<B: Runs> Held<B> {
 pub struct Contender {
     name: String,
     mixed: bool,
-    /// Whether rows in random order are renumbered on the device, as a solver does it on a GPU.
+    /// Whether rows in random order are renumbered on the device, as a solver does it on a GPU from 2^19 rows on.
     renumbers: bool,
     precond: Precond,
 }

@@ -18,8 +18,6 @@ use super::near_null;
 use super::plan::{Event, Plan, Stage};
 use super::policy;
 use super::prepare;
-#[cfg(doc)]
-use super::renumber;
 use super::rival::Rival;
 use super::settings::{FormatChoice, Reorder, Settings};
 use super::truth::Truth;
@@ -207,7 +205,7 @@ fn distance<T: Real>(a: &Csr<T>) -> f64 {
 ///
 /// After that, products read x from a cache, incomplete factors are closer to complete ones, and the set-up takes less
 /// time. On a GPU it does not pay: all products together take less time than the host needs to renumber. There
-/// [`renumber`] may do it on the device.
+/// `solver/renumber.rs` may do it on the device.
 fn in_order<T: Real>(
     settings: &Settings,
     a: &Arc<Csr<T>>,
