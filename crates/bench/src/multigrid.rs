@@ -102,8 +102,10 @@ impl Contender {
         let is_scalar = matches!(precond, Precond::Amg(options) if options.unknowns == 1);
         match precond {
             Precond::Amg(_) => {}
-            Precond::Mg(options) if !mixed || options.smoother == MgSmoother::Chebyshev => {}
-            _ => bail!("{name} is no multigrid: amg, amg=OPTIONS, mixed-amg, mg, mg=chebyshev, mixed-mg=chebyshev"),
+            Precond::Mg(options) if ordered.is_none() && (!mixed || options.smoother == MgSmoother::Chebyshev) => {}
+            _ => bail!(
+                "{name} is no multigrid: amg, amg=OPTIONS, mixed-amg, scattered-amg, mg, mg=chebyshev, mixed-mg=chebyshev"
+            ),
         }
         Ok(Self { name: name.to_owned(), mixed, renumbers: is_scalar && ordered.is_none(), precond })
     }
