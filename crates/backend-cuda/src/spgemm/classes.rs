@@ -12,6 +12,8 @@ use crate::memory::{Address, Buffer};
 /// The most entries of a row of C whose sums a warp holds (`SLICE` of kernels/spgemm.cu). Longer rows are cut into
 /// slices.
 pub(super) const SLICE: u32 = 512;
+/// Rows of C of one pattern that a warp sums at the same time (`TOGETHER` of kernels/include/products.cuh).
+pub(super) const TOGETHER: usize = 3;
 /// The longest row of each class except the last (`class_of` of kernels/spgemm.cu).
 const LIMITS: [u32; 3] = [32, 128, SLICE];
 /// If a class has more than this many rows per row of the shorter classes, its kernel takes those rows too. A separate
@@ -44,10 +46,10 @@ pub(super) fn slots_log(columns: u32) -> u32 {
     (columns + columns.div_ceil(2)).max(16).next_power_of_two().ilog2()
 }
 
-/// The bytes for a row with this many entries: a sum and a column per place of the table, and a two-byte index of a
-/// place per entry.
-pub(super) fn room<T: Real>(columns: u32) -> usize {
-    ((1usize << slots_log(columns)) * (T::BYTES + 4) + 2 * columns as usize).next_multiple_of(16)
+/// The bytes for `rows` rows of one pattern with this many entries: `rows` sums and a column per place of the table, and
+/// a two-byte index of a place per entry.
+pub(super) fn room<T: Real>(columns: u32, rows: usize) -> usize {
+    ((1usize << slots_log(columns)) * (rows * T::BYTES + 4) + 2 * columns as usize).next_multiple_of(16)
 }
 
 /// The most threads of a thread block for which the rows' bytes fit into shared memory.
@@ -161,8 +163,11 @@ mod tests {
                 if columns > LIMITS[1] && lanes < 32 {
                     continue;
                 }
-                assert!(room::<f64>(columns) * threads(room::<f64>(columns), lanes) / lanes as usize <= SHARED);
+                let room = room::<f64>(columns, 1);
+                assert!(room * threads(room, lanes) / lanes as usize <= SHARED);
             }
+            let room = room::<f64>(columns, TOGETHER);
+            assert!(room * threads(room, 32) / 32 <= SHARED);
         }
         assert_eq!((slots_log(25), slots_log(125), slots_log(375)), (6, 8, 10));
     }

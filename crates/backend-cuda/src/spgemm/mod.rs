@@ -3,7 +3,7 @@
 //! Layout: a plan says which rows of C each kernel takes, and lists the slices of long rows. The pattern is read from
 //! the matrices. Order: stored.
 //! Cost of the pattern: the columns of A, and of the rows of B that A needs, are read three times; the columns of C are
-//! written once; the host waits four times. Cost of the values: A, the rows of B, and row pointers and columns of C are
+//! written once; the host waits four times, or five if rows of C have many products. Cost of the values: A, the rows of B, and row pointers and columns of C are
 //! read once, values of C are written once. Kernels: kernels/spgemm.cu.
 
 mod classes;
@@ -13,7 +13,7 @@ use spandrel_backend::spgemm::{expect, expect_inner};
 use spandrel_backend::{Converted, Gate, Result, Spgemm};
 use spandrel_formats::{Csr, Real};
 
-use self::classes::{Class, SLICE, room, slots_log, threads};
+use self::classes::{Class, SLICE, TOGETHER, room, slots_log, threads};
 pub(crate) use self::pattern::bitmaps;
 use crate::csr::{MadeArrays, not_recorded, with_shared};
 use crate::device::gate_pointer;
@@ -32,7 +32,15 @@ parameters! {
     }
 }
 
+parameters! {
+    /// Which rows of A and of B repeat the row before; both null if that was not looked for.
+    struct Repeats { a_repeats: Address, b_repeats: Address }
+}
+
 kernels! {
+    struct RepeatsSpgemm { row_ptr: Address, cols: Address, nrows: u32, repeats: Address, found: Address }
+    in SPGEMM { ENTRY: "repeats_spgemm" }
+
     struct BoundSpgemm {
         a_ptr: Address, a_cols: Address, b_ptr: Address, nrows: u32, bounds: Address, found: Address,
     }
@@ -44,13 +52,14 @@ kernels! {
     in SPGEMM { COUNT: "count_short_spgemm", FILL: "fill_short_spgemm" }
 
     struct LongSpgemm {
-        factors: Patterns, nrows: u32, bounds: Address, narrow: u32, rows: Address, cols: Address, list: Address,
+        factors: Patterns, repeats: Repeats, nrows: u32, bounds: Address, rows: Address, cols: Address, list: Address,
         found: Address,
     }
     in SPGEMM { COUNT: "count_long_spgemm", FILL: "fill_long_spgemm" }
 
     struct BitmapSpgemm {
-        factors: Patterns, list: Address, found: Address, bitmaps: Address, words: u32, rows: Address, cols: Address,
+        factors: Patterns, repeats: Repeats, nrows: u32, list: Address, found: Address, bitmaps: Address, words: u32,
+        rows: Address, cols: Address,
     }
     in SPGEMM { COUNT: "count_bitmap_spgemm", FILL: "fill_bitmap_spgemm" }
 
@@ -62,6 +71,12 @@ kernels! {
         log: u32, room: u32, gate: Address,
     }
     in SPGEMM { LANES_8: "multiply8_spgemm", LANES_16: "multiply16_spgemm", LANES_32: "multiply32_spgemm" }
+
+    struct RunsSpgemm {
+        factors: Factors, repeats: Repeats, nrows: u32, c_ptr: Address, c_cols: Address, c_values: Address, above: u32,
+        upto: u32, log: u32, room: u32, gate: Address,
+    }
+    in SPGEMM { ENTRY: "multiply_runs_spgemm" }
 
     struct SlicesSpgemm {
         factors: Factors, slices: Address, count: u32, c_ptr: Address, c_cols: Address, c_values: Address, log: u32,
@@ -75,6 +90,8 @@ kernels! {
 pub struct CudaSpgemm {
     sizes: [(usize, usize, usize); 3],
     classes: Vec<Class>,
+    /// Which rows of A and of B repeat the pattern of the row before, if many do.
+    repeats: Option<[Buffer<u8>; 2]>,
     /// (row, first entry) of each slice of rows longer than [`SLICE`], and how many there are.
     slices: Option<(Buffer<u32>, usize)>,
 }
@@ -97,7 +114,7 @@ impl Cuda {
         let (classes, slices) = self.product_classes::<T>(&made, a.nnz())?;
         let values = Buffer::zeros(self.stream(), shape.2, "a matrix's values")?;
         let arrays = MadeArrays { shape, row_ptr: made.row_ptr, col_idx: made.col_idx, values };
-        Ok((arrays, CudaSpgemm { sizes: [sizes(a), sizes(b), shape], classes, slices }))
+        Ok((arrays, CudaSpgemm { sizes: [sizes(a), sizes(b), shape], classes, repeats: made.repeats, slices }))
     }
 
     /// C = A B for further set-up, without a kernel chosen for its products with vectors. Blocks.
@@ -141,7 +158,21 @@ impl<T: Real> Spgemm<Csr<T>> for Cuda {
         };
         for class in &plan.classes {
             let Class { above, upto, lanes } = *class;
-            let (log, room) = (slots_log(upto), room::<T>(upto));
+            let log = slots_log(upto);
+            if let Some([a_repeats, b_repeats]) = &plan.repeats {
+                let repeats = Repeats { a_repeats: a_repeats.pointer(), b_repeats: b_repeats.pointer() };
+                let room = room::<T>(upto, TOGETHER);
+                let threads = threads(room, 32);
+                let grid = with_shared(Grid::of(nrows.div_ceil(threads / 32), threads as u32), room * threads / 32);
+                let (nrows, room) = (nrows as u32, room as u32);
+                let parameters =
+                    RunsSpgemm { factors, repeats, nrows, c_ptr, c_cols, c_values, above, upto, log, room, gate };
+                // SAFETY: the arrays of three matrices whose sizes were compared, and whose patterns are those that
+                // were compared row by row; a warp per row, with room for `upto` columns of TOGETHER rows.
+                unsafe { self.launch::<T, _>(RunsSpgemm::ENTRY, grid, &parameters)? };
+                continue;
+            }
+            let room = room::<T>(upto, 1);
             let threads = threads(room, lanes);
             let groups = threads / lanes as usize;
             let grid = with_shared(Grid::of(nrows.div_ceil(groups), threads as u32), room * groups);
@@ -157,7 +188,7 @@ impl<T: Real> Spgemm<Csr<T>> for Cuda {
             unsafe { self.launch::<T, _>(entry, grid, &parameters)? };
         }
         if let Some((slices, count)) = &plan.slices {
-            let (log, room) = (slots_log(SLICE), room::<T>(SLICE));
+            let (log, room) = (slots_log(SLICE), room::<T>(SLICE, 1));
             let threads = threads(room, 32);
             let grid = with_shared(Grid::of(count.div_ceil(threads / 32), threads as u32), room * threads / 32);
             let (slices, count, room) = (slices.pointer(), *count as u32, room as u32);

@@ -5,7 +5,7 @@ use spandrel_formats::index::checked;
 use spandrel_formats::{Offset, Ordinal, Real};
 
 use super::classes::FOUND;
-use super::{BitmapSpgemm, BoundSpgemm, LongSpgemm, Patterns, ShortSpgemm};
+use super::{BitmapSpgemm, BoundSpgemm, LongSpgemm, Patterns, Repeats, RepeatsSpgemm, ShortSpgemm};
 use crate::kernel::Entry;
 use crate::launch::Grid;
 use crate::memory::{Address, Buffer};
@@ -21,6 +21,10 @@ const BOUND_BLOCKS: usize = 16;
 const SHORT_LANES: usize = 8;
 /// Words of a set that fits in shared memory (`WORDS_MOST` of kernels/spgemm.cu).
 const WORDS_MOST: u64 = 384;
+/// Repeated rows are looked for if a row of C has about this many products or more: then they take most of the time.
+const LEAST_PRODUCTS: f64 = 256.0;
+/// They are few unless at least one of this many rows is one.
+const FEW: u64 = 3;
 /// Bytes of all bitmaps together, unless a single one is larger.
 const BITMAP_BYTES: usize = 64 << 20;
 
@@ -35,6 +39,8 @@ pub(super) struct Made {
     pub(super) row_ptr: Buffer<Offset>,
     pub(super) col_idx: Buffer<Ordinal>,
     pub(super) products: u64,
+    /// Which rows of A and of B repeat the pattern of the row before, if most rows of either do.
+    pub(super) repeats: Option<[Buffer<u8>; 2]>,
 }
 
 /// The words of a bitmap for this many elements, and the number of thread blocks, each of which has one bitmap.
@@ -46,13 +52,14 @@ pub(crate) fn bitmaps(cuda: &Cuda, elements: usize) -> (usize, usize) {
 /// The parameters that the kernels of both passes share.
 struct Pass<'a> {
     factors: Patterns,
+    repeats: Repeats,
     nrows: usize,
     bounds: Address,
     found: &'a Buffer<u64>,
     /// The numbers of rows with few products, and with more.
     rows: [u64; 2],
-    /// Lanes for a row of B, in rows of C with few products and with more.
-    narrow: [u32; 2],
+    /// Lanes for a row of B, in rows of C with few products.
+    narrow: u32,
     /// If there may be rows that need bitmaps: their list, the bitmaps, the words of each bitmap, and the number of
     /// thread blocks.
     large: Option<(Buffer<u32>, Buffer<u32>, usize, usize)>,
@@ -65,7 +72,12 @@ impl Cuda {
         let ((a_ptr, a_cols, _), (b_ptr, b_cols, _)) = (a.arrays(), b.arrays());
         let row_ptr = Buffer::<Offset>::zeros(stream, nrows + 1, "a matrix's row pointers")?;
         if nrows == 0 || a.nnz() == 0 || b.nnz() == 0 {
-            return Ok(Made { row_ptr, col_idx: Buffer::uninit(stream, 0, "a matrix's columns")?, products: 0 });
+            return Ok(Made {
+                row_ptr,
+                col_idx: Buffer::uninit(stream, 0, "a matrix's columns")?,
+                products: 0,
+                repeats: None,
+            });
         }
         let factors = Patterns {
             a_ptr: a_ptr.pointer(),
@@ -93,10 +105,22 @@ impl Cuda {
         } else {
             None
         };
-        let narrow = [(1, SHORT_LANES as u64), (4, 32)]
-            .map(|(least, most)| ((products / a.nnz() as u64).clamp(least, most) as u32).next_power_of_two());
+        let mean = (products / a.nnz() as u64).clamp(1, SHORT_LANES as u64) as u32;
+        let narrow = mean.next_power_of_two();
         let rows = [counts[SHORT_ROWS], counts[LONG_ROWS]];
-        let pass = Pass { factors, nrows, bounds: bounds.pointer(), found: &found, rows, narrow, large };
+        let repeats = self.repeats(a, b, products)?;
+        let [a_repeats, b_repeats] =
+            repeats.as_ref().map_or([Address::NULL; 2], |of| of.each_ref().map(Buffer::pointer));
+        let pass = Pass {
+            factors,
+            repeats: Repeats { a_repeats, b_repeats },
+            nrows,
+            bounds: bounds.pointer(),
+            found: &found,
+            rows,
+            narrow,
+            large,
+        };
         self.product_pass::<T>(
             &pass,
             [ShortSpgemm::COUNT],
@@ -116,7 +140,34 @@ impl Cuda {
             &row_ptr,
             Some(&col_idx),
         )?;
-        Ok(Made { row_ptr, col_idx, products })
+        Ok(Made { row_ptr, col_idx, products, repeats })
+    }
+
+    /// Which rows of A and of B repeat the pattern of the row before. `None` if few do, or if rows of C have few
+    /// products. Blocks.
+    fn repeats<T: Real>(&self, a: &CudaCsr<T>, b: &CudaCsr<T>, products: u64) -> Result<Option<[Buffer<u8>; 2]>> {
+        if (products as f64) < LEAST_PRODUCTS * a.nrows() as f64 {
+            return Ok(None);
+        }
+        let found = Buffer::<u64>::zeros(self.stream(), 1, "repeated rows")?;
+        let find = |m: &CudaCsr<T>| -> Result<_> {
+            let repeats = Buffer::<u8>::uninit(self.stream(), m.nrows(), "which rows repeat")?;
+            let (row_ptr, cols, _) = m.arrays();
+            let parameters = RepeatsSpgemm {
+                row_ptr: row_ptr.pointer(),
+                cols: cols.pointer(),
+                nrows: m.nrows() as u32,
+                repeats: repeats.pointer(),
+                found: found.pointer(),
+            };
+            let grid = Grid::of(m.nrows().div_ceil(THREADS), THREADS as u32);
+            // SAFETY: repeats_spgemm(row_ptr, cols, nrows, repeats, found), one thread per row.
+            unsafe { self.launch::<T, _>(RepeatsSpgemm::ENTRY, grid, &parameters)? };
+            Ok(repeats)
+        };
+        let repeats = [find(a)?, find(b)?];
+        let count = found.to_host("repeated rows")?[0];
+        Ok((FEW * count >= (a.nrows() + b.nrows()) as u64).then_some(repeats))
     }
 
     /// Writes the number of columns of each row to `rows`. With `cols`, instead writes the columns of each row there,
@@ -130,28 +181,28 @@ impl Cuda {
         rows: &Buffer<Offset>,
         cols: Option<&Buffer<Ordinal>>,
     ) -> Result<()> {
-        let Pass { factors, nrows, bounds, found, narrow, .. } = *pass;
+        let Pass { factors, repeats, nrows, bounds, found, narrow, .. } = *pass;
         let (rows, cols, found) = (rows.pointer(), cols.map_or(Address::NULL, Buffer::pointer), found.pointer());
         let grid = |each: usize| Grid::of(nrows.div_ceil(THREADS / each), THREADS as u32);
         let nrows = nrows as u32;
         if pass.rows[0] > 0 {
-            let parameters = ShortSpgemm { factors, nrows, bounds, narrow: narrow[0], rows, cols };
+            let parameters = ShortSpgemm { factors, nrows, bounds, narrow, rows, cols };
             // SAFETY: {count,fill}_short_spgemm(factors, nrows, bounds, narrow, rows, cols), 8 lanes per row; when
             // columns are written, `rows` says where those that were counted begin.
             unsafe { self.launch::<T, _>(short, grid(SHORT_LANES), &parameters)? };
         }
         if pass.rows[1] > 0 {
             let list = pass.large.as_ref().map_or(Address::NULL, |(list, ..)| list.pointer());
-            let parameters = LongSpgemm { factors, nrows, bounds, narrow: narrow[1], rows, cols, list, found };
-            // SAFETY: {count,fill}_long_spgemm(factors, nrows, bounds, narrow, rows, cols, list, found), a warp per
+            let parameters = LongSpgemm { factors, repeats, nrows, bounds, rows, cols, list, found };
+            // SAFETY: {count,fill}_long_spgemm(factors, repeats, nrows, bounds, rows, cols, list, found), a warp per
             // row; as above, and the list has room for every row of more products, if any has enough of them to be
             // listed.
             unsafe { self.launch::<T, _>(long, grid(32), &parameters)? };
         }
         if let Some((list, bitmaps, words, blocks)) = &pass.large {
             let (list, bitmaps, words) = (list.pointer(), bitmaps.pointer(), *words as u32);
-            let parameters = BitmapSpgemm { factors, list, found, bitmaps, words, rows, cols };
-            // SAFETY: {count,fill}_bitmap_spgemm(factors, list, found, bitmaps, words, rows, cols), a bitmap of `words`
+            let parameters = BitmapSpgemm { factors, repeats, nrows, list, found, bitmaps, words, rows, cols };
+            // SAFETY: {count,fill}_bitmap_spgemm(factors, repeats, nrows, list, found, bitmaps, words, rows, cols), a bitmap of `words`
             // words of zeros per thread block.
             unsafe { self.launch::<T, _>(bitmap, Grid::of(*blocks, BITMAP_THREADS), &parameters)? };
         }

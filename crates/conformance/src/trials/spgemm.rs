@@ -66,6 +66,24 @@ fn narrow(nrows: usize) -> Built {
     Csr::from_triplets(nrows, 130, entries)
 }
 
+/// Runs of rows of one pattern: `runs` says their lengths, in turn. A row has `length` columns, `apart` from each other,
+/// and every third run differs from the one before it only in its middle column.
+fn runs(nrows: usize, ncols: usize, lengths: &[usize], length: usize, apart: usize) -> Built {
+    let (mut entries, mut row) = (Vec::with_capacity(nrows * length), 0);
+    for (run, &rows) in lengths.iter().cycle().enumerate() {
+        let (shift, middle) = (7 * (run - run / 3 % 2), usize::from(run % 3 == 2));
+        for _ in 0..rows.min(nrows - row) {
+            let column = |k: usize| ((k * apart + shift) * 2 + if k == length / 2 { middle } else { 0 }) % ncols;
+            entries.extend((0..length).map(|k| (row, column(k), 0.5 + ((row + 3 * k) % 11) as f64)));
+            row += 1;
+        }
+        if row == nrows {
+            break;
+        }
+    }
+    Csr::from_triplets(nrows, ncols, entries)
+}
+
 /// Sums that cancel, zeros of both signs, NaN, infinities and subnormals.
 fn special() -> spandrel_formats::Result<Factors> {
     let values =
@@ -78,7 +96,7 @@ fn special() -> spandrel_formats::Result<Factors> {
     both(a, b)
 }
 
-const CASES: [(&str, Build); 24] = [
+const CASES: [(&str, Build); 29] = [
     ("poisson2d-33x17", || square(generated("poisson2d:33x17"))),
     ("d3n27-9x8x7", || square(generated("d3n27:9x8x7"))),
     ("elasticity2d-9x8", || square(generated("elasticity2d:9x8"))),
@@ -102,6 +120,13 @@ const CASES: [(&str, Build); 24] = [
     ("2147483647-columns", || both(rows(20, 6, &[1, 6, 3], 1), wide())),
     ("special-values", special),
     ("tall", || both(rows(2100, 70, &[4, 0, 9], 1), rows(70, 33, &[5, 33], 2))),
+    ("elasticity3d-5", || square(generated("elasticity3d:5"))),
+    ("runs-of-3-and-6", || both(runs(400, 900, &[3], 40, 3), runs(900, 700, &[6], 30, 2))),
+    ("runs-of-all-lengths", || {
+        both(runs(700, 500, &[1, 2, 3, 4, 5, 7, 130, 33], 35, 2), runs(500, 90, &[4, 1, 61], 20, 1))
+    }),
+    ("runs-of-the-first-alone", || both(runs(300, 500, &[5, 200], 35, 5), rows(500, 300, &[10, 0, 33, 1], 1))),
+    ("runs-of-thousands-of-words", || both(runs(130, 60, &[6, 62], 20, 1), runs(60, 900_000, &[2, 3], 600, 64))),
     ("prolonged", || both(generated("d3n7:9x8x10"), rows(720, 100, &[2, 3, 1], 3))),
 ];
 
