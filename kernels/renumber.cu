@@ -4,9 +4,9 @@
 // the first row that has it as a column: that row appends it. 0: a search began here. UNREACHED: no row yet. `head` holds two copies of (begin, end,
 // levels); a level is begin..end in `order`. A kernel reads one copy and writes the other, so levels follow one another without the host.
 // Grid: 256 threads per thread block. Levels: any number of thread blocks, each with consecutive rows of the level, 8 lanes per row. Distance: 8 lanes
-// per row. Sorting: a warp per row, a thread block of BITMAP_THREADS per long row. Elsewhere one thread per row.
+// per row. Sorting: 8 lanes per row, a warp per row of more than LIGHT entries, a thread block of BITMAP_THREADS per long row. Elsewhere one thread per row.
 // Order: integers. A row goes to the parent with the least position, and children keep the order of their columns, as in a search by one thread.
-// Bytes: a search: columns three times, the parent of each entry three times. Moving: columns of A once, `place` of each entry, columns and positions
+// Bytes: a search: columns three times, the parent of each entry three times, in two launches per level. Moving: columns of A once, `place` of each entry, columns and positions
 // written once.
 #include "bitmap.cuh"
 
@@ -15,8 +15,9 @@
 // Rows of a level that a thread block handles at a time.
 #define ROWS (THREADS / LANES)
 #define UNREACHED 0xffffffffu
-// The most entries of a row that a warp sorts.
-#define SORTED 512u
+// The most entries of a row that LANES lanes sort, and the most that a warp does.
+#define LIGHT 64u
+#define SORTED (WARP / LANES * LIGHT)
 
 // The rows of a level that a thread block handles: positions in `order`.
 struct Part {
@@ -32,16 +33,12 @@ struct Part {
     }
 };
 
-// Each unreached column gets the least position as its parent.
-__device__ __forceinline__ void claim_level(const u32* ptr, const u32* cols, const u32* order, u32* parents, const u32* head, u32 copy) {
-    Part part(head, copy);
-    u32 lane = threadIdx.x % LANES;
-    for (u32 at = part.first + threadIdx.x / LANES; at < part.last; at += ROWS) {
-        u32 row = order[at], end = __ldg(ptr + row + 1);
-        for (u32 e = __ldg(ptr + row) + lane; e < end; e += LANES) {
-            u32 col = __ldg(cols + e);
-            if (parents[col] > at + 1) atomicMin(parents + col, at + 1);
-        }
+// Each unreached column of the row at this position gets the least position as its parent. `lanes` threads share the row.
+__device__ __forceinline__ void claim_row(const u32* ptr, const u32* cols, u32* parents, u32 row, u32 at, u32 lane, u32 lanes) {
+    u32 end = __ldg(ptr + row + 1);
+    for (u32 e = __ldg(ptr + row) + lane; e < end; e += lanes) {
+        u32 col = __ldg(cols + e);
+        if (parents[col] > at + 1) atomicMin(parents + col, at + 1);
     }
 }
 
@@ -70,8 +67,9 @@ __device__ __forceinline__ void count_level(const u32* ptr, const u32* cols, con
     if (threadIdx.x == 0) sums[blockIdx.x] = all;
 }
 
-// Appends the children of the level to `order`: they are the next level.
-__device__ __forceinline__ void place_level(const u32* ptr, const u32* cols, u32* order, const u32* parents, const u32* counts, const u32* sums, u32* head, u32 copy) {
+// Appends the children of the level to `order`: they are the next level, whose columns they claim at once. No claim changes a row of this level or of
+// the next: these have parents with lesser positions.
+__device__ __forceinline__ void place_level(const u32* ptr, const u32* cols, u32* order, u32* parents, const u32* counts, const u32* sums, u32* head, u32 copy) {
     __shared__ u32 before, all, offsets[ROWS], of_rows;
     if (threadIdx.x == 0) before = 0, all = 0;
     __syncthreads();
@@ -116,7 +114,11 @@ __device__ __forceinline__ void place_level(const u32* ptr, const u32* cols, u32
             bool is_child = col != UNREACHED && parents[col] == at + 1;
             u32 children = __ballot_sync(ALL, is_child) >> shift & ((1u << LANES) - 1);
             if (is_child) order[next + __popc(children & below)] = col;
-            next += __popc(children);
+            while (__any_sync(ALL, children)) {
+                u32 child = __shfl_sync(ALL, col, children ? __ffs(children) - 1 : 0, LANES);
+                if (children) claim_row(ptr, cols, parents, child, next++, lane, LANES);
+                children &= children - 1;
+            }
         }
         to += of_rows;
         __syncthreads();  // `offsets` may be overwritten
@@ -136,12 +138,16 @@ __device__ __forceinline__ void find_root(const u32* ptr, const u32* cols, const
     if (threadIdx.x % WARP == 0 && found != UNREACHED) atomicMin(root, found);
 }
 
-// Begins a search: the level is this row, after `reached` others.
-__device__ __forceinline__ void seat_root(u32* order, u32* parents, u32 root, u32 reached, u32* head, u32 copy) {
-    order[reached] = root;
-    parents[root] = 0;
-    head[3 * copy] = reached;
-    head[3 * copy + 1] = reached + 1;
+// Begins a search, by one thread block: the level is this row, after `reached` others.
+__device__ __forceinline__ void seat_root(const u32* ptr, const u32* cols, u32* order, u32* parents, u32 root, u32 reached, u32* head, u32 copy) {
+    if (threadIdx.x == 0) {
+        order[reached] = root;
+        parents[root] = 0;
+        head[3 * copy] = reached;
+        head[3 * copy + 1] = reached + 1;
+    }
+    __syncthreads();
+    claim_row(ptr, cols, parents, root, reached, threadIdx.x, THREADS);
 }
 
 // Marks the rows that no search has reached; later the sums of these marks give them the last places.
@@ -187,25 +193,34 @@ __device__ __forceinline__ void count_rows(const u32* ptr, const u32* order, u32
     }
 }
 
-// New columns of each row in ascending order, and the position of each entry in A. Longer rows are listed.
-__device__ __forceinline__ void sort_rows(const u32* ptr, const u32* cols, const u32* order, const u32* place, u32 n, const u32* rows, u32* out_cols, u32* positions, u32* list, u32* listed) {
-    __shared__ u32 all[THREADS / WARP][SORTED];
-    u32 lane = threadIdx.x % WARP, *room = all[threadIdx.x / WARP];
-    u64 at = (u64)blockIdx.x * (THREADS / WARP) + threadIdx.x / WARP;
-    if (at >= n) return;
-    u32 from = __ldg(ptr + __ldg(order + at)), to = __ldg(rows + at), len = __ldg(rows + at + 1) - to;
-    if (len > SORTED) {
-        if (lane == 0) list[atomicAdd(listed, 1u)] = (u32)at;
-        return;
-    }
-    for (u32 e = lane; e < len; e += WARP) room[e] = __ldg(place + __ldg(cols + from + e));
-    __syncwarp();
-    for (u32 e = lane; e < len; e += WARP) {
+// Writes a row's new columns in ascending order, and the position of each entry in A. `lanes` threads share the row, whose columns are in `room`.
+__device__ __forceinline__ void sort_row(const u32* room, u32 len, u32 from, u32 to, u32 lane, u32 lanes, u32* out_cols, u32* positions) {
+    for (u32 e = lane; e < len; e += lanes) {
         u32 mine = room[e], rank = 0;
 #pragma unroll 8
         for (u32 other = 0; other < len; other++) rank += room[other] < mine;
         out_cols[to + rank] = mine;
         positions[to + rank] = from + e;
+    }
+}
+
+// 8 lanes sort a row of up to LIGHT entries, a warp a row of up to SORTED. Longer rows are listed.
+__device__ __forceinline__ void sort_rows(const u32* ptr, const u32* cols, const u32* order, const u32* place, u32 n, const u32* rows, u32* out_cols, u32* positions, u32* list, u32* listed) {
+    __shared__ u32 all[THREADS / WARP][SORTED];
+    u32 lane = threadIdx.x % WARP, within = lane % LANES, *room = all[threadIdx.x / WARP], *mine = room + lane / LANES * LIGHT;
+    u64 at = (u64)blockIdx.x * ROWS + threadIdx.x / LANES;
+    u32 from = at < n ? __ldg(ptr + __ldg(order + at)) : 0, to = at < n ? __ldg(rows + at) : 0, len = at < n ? __ldg(rows + at + 1) - to : 0;
+    if (len > SORTED && within == 0) list[atomicAdd(listed, 1u)] = (u32)at;
+    if (len <= LIGHT)
+        for (u32 e = within; e < len; e += LANES) mine[e] = __ldg(place + __ldg(cols + from + e));
+    __syncwarp();
+    if (len <= LIGHT) sort_row(mine, len, from, to, within, LANES, out_cols, positions);
+    for (u32 left = __ballot_sync(ALL, within == 0 && len > LIGHT && len <= SORTED); left; left &= left - 1) {
+        u32 of = __ffs(left) - 1, first = __shfl_sync(ALL, from, of), begin = __shfl_sync(ALL, to, of), count = __shfl_sync(ALL, len, of);
+        __syncwarp();  // the room is free
+        for (u32 e = lane; e < count; e += WARP) room[e] = __ldg(place + __ldg(cols + first + e));
+        __syncwarp();
+        sort_row(room, count, first, begin, lane, WARP, out_cols, positions);
     }
 }
 
@@ -231,15 +246,16 @@ __device__ __forceinline__ void sort_long(const u32* ptr, const u32* cols, const
 
 // Nothing here depends on a type, but the names have one, as those of all kernels do.
 #define ENTRIES(T, t)                                                                            \
-    extern "C" __global__ void __launch_bounds__(THREADS) claim_renumber_##t(const u32* ptr, const u32* cols, const u32* order, u32* parents, const u32* head, u32 copy) { claim_level(ptr, cols, order, parents, head, copy); } \
     extern "C" __global__ void __launch_bounds__(THREADS) count_renumber_##t(const u32* ptr, const u32* cols, const u32* order, const u32* parents, const u32* head, u32 copy, u32* counts, u32* sums) { \
         count_level(ptr, cols, order, parents, head, copy, counts, sums);                        \
     }                                                                                            \
-    extern "C" __global__ void __launch_bounds__(THREADS) place_renumber_##t(const u32* ptr, const u32* cols, u32* order, const u32* parents, const u32* counts, const u32* sums, u32* head, u32 copy) { \
+    extern "C" __global__ void __launch_bounds__(THREADS) place_renumber_##t(const u32* ptr, const u32* cols, u32* order, u32* parents, const u32* counts, const u32* sums, u32* head, u32 copy) { \
         place_level(ptr, cols, order, parents, counts, sums, head, copy);                        \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(THREADS) root_renumber_##t(const u32* ptr, const u32* cols, const u32* parents, u32 n, u32 from, u32* root) { find_root(ptr, cols, parents, n, from, root); } \
-    extern "C" __global__ void __launch_bounds__(1) seat_renumber_##t(u32* order, u32* parents, u32 root, u32 reached, u32* head, u32 copy) { seat_root(order, parents, root, reached, head, copy); } \
+    extern "C" __global__ void __launch_bounds__(THREADS) seat_renumber_##t(const u32* ptr, const u32* cols, u32* order, u32* parents, u32 root, u32 reached, u32* head, u32 copy) { \
+        seat_root(ptr, cols, order, parents, root, reached, head, copy);                         \
+    }                                                                                            \
     extern "C" __global__ void __launch_bounds__(THREADS) mark_rest_renumber_##t(const u32* parents, u32 n, u32* marks) { mark_rest(parents, n, marks); } \
     extern "C" __global__ void __launch_bounds__(THREADS) place_rest_renumber_##t(const u32* parents, u32 n, const u32* marks, u32 reached, u32* order) { place_rest(parents, n, marks, reached, order); } \
     extern "C" __global__ void __launch_bounds__(THREADS) invert_renumber_##t(const u32* order, u32 n, u32* place) { invert(order, n, place); } \

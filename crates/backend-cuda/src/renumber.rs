@@ -19,9 +19,6 @@ use crate::spgemm::bitmaps;
 use crate::{Cuda, CudaCsr, Vector};
 
 kernels! {
-    struct ClaimRenumber { ptr: Address, cols: Address, order: Address, parents: Address, head: Address, copy: u32 }
-    in RENUMBER { ENTRY: "claim_renumber" }
-
     struct CountRenumber {
         ptr: Address, cols: Address, order: Address, parents: Address, head: Address, copy: u32, counts: Address,
         sums: Address,
@@ -37,7 +34,9 @@ kernels! {
     struct RootRenumber { ptr: Address, cols: Address, parents: Address, n: u32, from: u32, root: Address }
     in RENUMBER { ENTRY: "root_renumber" }
 
-    struct SeatRenumber { order: Address, parents: Address, root: u32, reached: u32, head: Address, copy: u32 }
+    struct SeatRenumber {
+        ptr: Address, cols: Address, order: Address, parents: Address, root: u32, reached: u32, head: Address, copy: u32,
+    }
     in RENUMBER { ENTRY: "seat_renumber" }
 
     struct MarkRestRenumber { parents: Address, n: u32, marks: Address }
@@ -68,18 +67,16 @@ kernels! {
     in RENUMBER { ENTRY: "sort_long_renumber" }
 }
 
-/// Threads of a thread block, rows of a level that it handles at a time, and rows that it sorts at a time (`THREADS`,
-/// `ROWS` and a warp per row in kernels/renumber.cu).
+/// Threads of a thread block, and rows that it handles at a time (`THREADS` and `ROWS` of kernels/renumber.cu).
 const THREADS: usize = 256;
 const ROWS: usize = 32;
-const SORTED_AT_ONCE: usize = 8;
 /// The largest number of entries of a row that a warp sorts (`SORTED` of kernels/renumber.cu).
-const SORTED: usize = 512;
+const SORTED: usize = 256;
 const BITMAP_THREADS: u32 = 512;
 /// A row that no search has reached (`UNREACHED` of kernels/renumber.cu).
 const UNREACHED: u32 = u32::MAX;
 /// Levels after which the host looks whether the search has ended.
-const LEVELS: usize = 8;
+const LEVELS: usize = 16;
 /// Thread blocks per multiprocessor that share a level.
 const BLOCKS: usize = 4;
 
@@ -162,22 +159,19 @@ impl<'a> Search<'a> {
     fn run<T: Real>(&mut self, root: u32, reached: usize, most: usize) -> Result<(usize, usize)> {
         let (order, parents, head) = (self.order.pointer(), self.parents.pointer(), self.head.pointer());
         let (ptr, cols, counts, sums) = (self.ptr, self.cols, self.counts.pointer(), self.sums.pointer());
-        let seat = SeatRenumber { order, parents, root, reached: reached as u32, head, copy: self.copy };
-        // SAFETY: seat_renumber(order, parents, root, reached, head, copy): the root is a row that is not in the order,
-        // so fewer than all rows are.
-        unsafe { self.cuda.launch::<T, _>(SeatRenumber::ENTRY, Grid::of(1, 1), &seat)? };
+        let seat = SeatRenumber { ptr, cols, order, parents, root, reached: reached as u32, head, copy: self.copy };
+        // SAFETY: seat_renumber(ptr, cols, order, parents, root, reached, head, copy), one thread block. The root is a
+        // row that is not in the order, so fewer than all rows are.
+        unsafe { self.cuda.launch::<T, _>(SeatRenumber::ENTRY, Grid::of(1, THREADS as u32), &seat)? };
         let grid = Grid::of(self.blocks, THREADS as u32);
         loop {
             for _ in 0..LEVELS {
                 let copy = self.copy;
-                let claim = ClaimRenumber { ptr, cols, order, parents, head, copy };
                 let count = CountRenumber { ptr, cols, order, parents, head, copy, counts, sums };
                 let place = PlaceRenumber { ptr, cols, order, parents, counts, sums, head, copy };
-                // SAFETY: claim_renumber, count_renumber and place_renumber with the same thread blocks, a sum for
-                // each; an element of `order`, `parents` and `counts` per row. Each row is appended once, because it
-                // has one parent.
+                // SAFETY: count_renumber and place_renumber with the same thread blocks, a sum for each; an element of
+                // `order`, `parents` and `counts` per row. Each row is appended once, because it has one parent.
                 unsafe {
-                    self.cuda.launch::<T, _>(ClaimRenumber::ENTRY, grid, &claim)?;
                     self.cuda.launch::<T, _>(CountRenumber::ENTRY, grid, &count)?;
                     self.cuda.launch::<T, _>(PlaceRenumber::ENTRY, grid, &place)?;
                 }
@@ -298,7 +292,7 @@ impl<T: Real> Renumber<Csr<T>> for Cuda {
             (columns.pointer(), positions.pointer(), list.pointer(), listed.pointer());
         let sort =
             SortRenumber { ptr, cols, order, place, n: of, rows, out_cols, positions: at, list, listed: listed_at };
-        let grid = Grid::of(n.div_ceil(SORTED_AT_ONCE), THREADS as u32);
+        let grid = Grid::of(n.div_ceil(ROWS), THREADS as u32);
         // SAFETY: sort_renumber(ptr, cols, order, place, n, rows, out_cols, positions, list, listed), a warp per row, a
         // column and a position per entry.
         unsafe { self.launch::<T, _>(SortRenumber::ENTRY, grid, &sort)? };
