@@ -337,78 +337,104 @@ __device__ __forceinline__ void orthonormalise(const u32* ptr, const u32* positi
 
 // ---- The filter F = I - omega E^-1 A_f ----
 
-// Calls f(column, value) for the entries of a row between strongly coupled nodes, and g(column, value) for all others, in stored order.
-template <class T, class Strong, class Weak>
-__device__ __forceinline__ void for_entries(const u32* ptr, const u32* cols, const T* values, u64 row, u32 node, u32 unknowns, const u32* graph, const u32* neighbours, Strong f, Weak g) {
-    u32 at = __ldg(graph + node), last = __ldg(graph + node + 1), end = __ldg(ptr + row + 1);
-    u32 strong = at < last ? __ldg(neighbours + at) : UNASSIGNED;
-    for (u32 e = __ldg(ptr + row); e < end; e++) {
-        u32 col = __ldg(cols + e), other = col / unknowns;
-        while (strong < other) strong = ++at < last ? __ldg(neighbours + at) : UNASSIGNED;
-        if (strong == other) f(col, __ldg(values + e));
-        else g(col, __ldg(values + e));
-    }
-}
+// Entries of a row that 8 lanes hold at a time.
+#define CHUNK 32
 
-// Entries of each row of F: the strong ones of A and one for each unknown of the node; none in a node without an aggregate.
+// A row of A, and the nodes that its node is strongly coupled to, in ascending order.
+struct FilteredRow {
+    u32 begin, end, node, at, last;
+    const u32* cols;
+    const u32* neighbours;
+
+    // A row that is not there has no entries.
+    __device__ __forceinline__ FilteredRow(bool there, const u32* ptr, const u32* cols, u64 row, u32 unknowns, const u32* graph, const u32* neighbours)
+        : begin(0), end(0), node((u32)row / unknowns), at(0), last(0), cols(cols), neighbours(neighbours) {
+        if (!there) return;
+        begin = __ldg(ptr + row), end = __ldg(ptr + row + 1);
+        at = __ldg(graph + node), last = __ldg(graph + node + 1);
+    }
+
+    // Whether a column of this node belongs to a strongly coupled one.
+    __device__ __forceinline__ bool is_strong(u32 other) const {
+        u32 low = at, high = last;
+        while (low < high) {
+            u32 middle = low + (high - low) / 2;
+            if (__ldg(neighbours + middle) < other) low = middle + 1;
+            else high = middle;
+        }
+        return low < last && __ldg(neighbours + low) == other;
+    }
+};
+
+// Entries of each row of F: the strong ones of A and one for each unknown of the node; none in a node without an aggregate. 8 lanes per row.
 template <class T>
 __device__ __forceinline__ void count_filter(const u32* ptr, const u32* cols, const T* values, u32 n, u32 unknowns, const u32* graph, const u32* neighbours, const u32* assigned, u32* rows) {
-    u64 row = thread();
-    if (row >= n) return;
-    u32 node = (u32)row / unknowns, count = 0;
-    if (assigned[node] != UNASSIGNED) {
-        count = unknowns;
-        for_entries<T>(ptr, cols, values, row, node, unknowns, graph, neighbours, [&](u32, T) { count++; }, [](u32, T) {});
-    }
-    rows[row] = count;
+    u64 row = thread() / LANES;
+    u32 lane = threadIdx.x % LANES, count = 0;
+    bool there = row < n && assigned[row / unknowns] != UNASSIGNED;
+    FilteredRow of(there, ptr, cols, row, unknowns, graph, neighbours);
+#pragma unroll 4
+    for (u32 e = of.begin + lane; e < of.end; e += LANES) count += of.is_strong(__ldg(cols + e) / unknowns);
+#pragma unroll
+    for (int d = LANES / 2; d > 0; d /= 2) count += __shfl_xor_sync(ALL, count, d);
+    if (row < n && lane == 0) rows[row] = there ? unknowns + count : 0;
 }
 
+// 8 lanes per row: they hold the row chunk by chunk, and each takes what is added to one sum, in stored order. Lane k < unknowns adds what belongs to
+// unknown k of the node, the weak entries; lane MOST_UNKNOWNS adds the magnitudes of the strong ones.
 template <class T>
 __device__ __forceinline__ void fill_filter(const u32* ptr, const u32* cols, const T* values, u32 n, u32 unknowns, const u32* graph, const u32* neighbours, const u32* assigned, T omega, const u32* rows, u32* out_cols, T* out) {
-    u64 row = thread();
-    if (row >= n) return;
-    u32 node = (u32)row / unknowns, mine = (u32)row % unknowns;
-    if (assigned[node] == UNASSIGNED) return;
-    // What is added for each unknown of the node.
-    T inner[MOST_UNKNOWNS], beside = T(0), diagonal = T(0);
+    __shared__ T all_held[COARSEN_THREADS / LANES][CHUNK];
+    __shared__ u8 all_takers[COARSEN_THREADS / LANES][CHUNK];
+    u64 row = thread() / LANES;
+    u32 lane = threadIdx.x % LANES, mine = (u32)row % unknowns, before = 0;
+    T *held = all_held[threadIdx.x / LANES], sum = T(0);
+    u8* takers = all_takers[threadIdx.x / LANES];
+    bool there = row < n && assigned[row / unknowns] != UNASSIGNED;
+    FilteredRow of(there, ptr, cols, row, unknowns, graph, neighbours);
+    for (u32 base = of.begin; __any_sync(ALL, base < of.end); base += CHUNK) {
 #pragma unroll
-    for (int k = 0; k < MOST_UNKNOWNS; k++) inner[k] = T(0);
-    for_entries<T>(
-        ptr, cols, values, row, node, unknowns, graph, neighbours, [&](u32, T v) { beside = beside + magnitude(v); },
-        [&](u32 col, T v) {
-            u32 unknown = col % unknowns;
+        for (u32 i = lane; i < CHUNK; i += LANES) {
+            if (base + i >= of.end) continue;
+            u32 col = __ldg(cols + base + i), other = col / unknowns;
+            T v = __ldg(values + base + i);
+            bool strong = of.is_strong(other);
+            held[i] = strong ? magnitude(v) : v;
+            takers[i] = strong ? MOST_UNKNOWNS : col % unknowns;
+            before += strong && other < of.node;
+        }
+        __syncwarp();
+        for (u32 i = 0; i < CHUNK && base + i < of.end; i++)
+            if (takers[i] == lane) sum = sum + held[i];
+        __syncwarp();
+    }
 #pragma unroll
-            for (int k = 0; k < MOST_UNKNOWNS; k++)
-                if (k == unknown) inner[k] = inner[k] + v;
-        });
+    for (int d = LANES / 2; d > 0; d /= 2) before += __shfl_xor_sync(ALL, before, d);
+    T beside = __shfl_sync(ALL, sum, MOST_UNKNOWNS, LANES), diagonal = T(0);
 #pragma unroll
     for (int k = 0; k < MOST_UNKNOWNS; k++) {
-        if (k == mine) diagonal = inner[k];
-        else if (k < unknowns) beside = beside + magnitude(inner[k]);
+        T inner = __shfl_sync(ALL, sum, k, LANES);
+        if (k == mine) diagonal = inner;
+        else if (k < unknowns) beside = beside + magnitude(inner);
     }
     T scale = -omega / larger(diagonal, beside);
     if (!finite((double)scale)) scale = T(0);
-    u32 to = rows[row];
-    bool owes = true;
-    auto own = [&]() {
-#pragma unroll
-        for (int k = 0; k < MOST_UNKNOWNS; k++) {
-            if (k < unknowns) {
-                out_cols[to] = node * unknowns + k;
-                out[to++] = fma_rn(scale, inner[k], k == mine ? T(1) : T(0));
-            }
+    u32 to = there ? rows[row] : 0, shift = threadIdx.x % WARP / LANES * LANES;
+    if (there && lane < unknowns) {
+        out_cols[to + before + lane] = of.node * unknowns + lane;
+        out[to + before + lane] = fma_rn(scale, sum, lane == mine ? T(1) : T(0));
+    }
+    for (u32 e = of.begin + lane; __any_sync(ALL, e - lane < of.end); e += LANES) {
+        u32 col = e < of.end ? __ldg(cols + e) : 0, other = col / unknowns;
+        bool strong = e < of.end && of.is_strong(other);
+        u32 together = __ballot_sync(ALL, strong) >> shift & ((1u << LANES) - 1);
+        if (strong) {
+            u32 place = to + __popc(together & ((1u << lane) - 1)) + (other > of.node ? unknowns : 0);
+            out_cols[place] = col;
+            out[place] = scale * __ldg(values + e);
         }
-        owes = false;
-    };
-    for_entries<T>(
-        ptr, cols, values, row, node, unknowns, graph, neighbours,
-        [&](u32 col, T v) {
-            if (owes && col / unknowns > node) own();
-            out_cols[to] = col;
-            out[to++] = scale * v;
-        },
-        [](u32, T) {});
-    if (owes) own();
+        to += __popc(together);
+    }
 }
 
 // ---- Scaling ----

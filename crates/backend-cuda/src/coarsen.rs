@@ -310,7 +310,7 @@ impl Cuda {
         let count = CountFilterCoarsen { matrix: of, n, unknowns, graph, neighbours, assigned, rows: at };
         // SAFETY: count_filter_coarsen(ptr, cols, values, n, unknowns, graph, neighbours, assigned, rows), a count per
         // row; the graph and the aggregates are of as many nodes as A has.
-        unsafe { self.launch::<T, _>(CountFilterCoarsen::ENTRY, each(a.nrows()), &count)? };
+        unsafe { self.launch::<T, _>(CountFilterCoarsen::ENTRY, lanes(a.nrows()), &count)? };
         let nnz = self.running_sums::<T>(&rows)?;
         let nnz = checked(usize::try_from(nnz).unwrap_or(usize::MAX), "entries")? as usize;
         let cols = Buffer::<Ordinal>::uninit(stream, nnz, "a matrix's columns")?;
@@ -337,7 +337,7 @@ impl Cuda {
             out: values.pointer(),
         };
         // SAFETY: fill_filter_coarsen writes as many entries as were counted; only the caller holds F.
-        unsafe { self.launch::<T, _>(FillFilterCoarsen::ENTRY, each(f.nrows()), &fill) }
+        unsafe { self.launch::<T, _>(FillFilterCoarsen::ENTRY, lanes(f.nrows()), &fill) }
     }
 
     /// The filter F. Blocks.
