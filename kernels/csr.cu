@@ -365,6 +365,66 @@ struct Classes {
     u32 lanes[CLASSES];      // a power of two up to 256, or SPLIT
 };
 
+// Entries per lane of a row in a class, and the longest row that is not cut into pieces. Twins: ENTRIES_A_LANE_OF_SMALL and ENTRIES_A_PIECE of
+// crates/backend-cuda/src/csr/choose.rs.
+#define ENTRIES_A_LANE 4u
+#define ENTRIES_A_PIECE 2048u
+// Rows per thread block of 256. Twin: CLASSED of crates/backend-cuda/src/csr/classes.rs.
+#define CLASSED 4096u
+
+// Classes go from SPLIT and 256 lanes down to one.
+__device__ __forceinline__ u32 class_of(u32 len) {
+    u32 lanes = (len + ENTRIES_A_LANE - 1) / ENTRIES_A_LANE, log = lanes > 1 ? 32 - __clz(lanes - 1) : 0;
+    return len > ENTRIES_A_PIECE ? 0 : CLASSES - 1 - min(log, CLASSES - 2);
+}
+
+// Rows of each class among those of a thread block: counts[class * thread blocks + thread block].
+__device__ __forceinline__ void count_classes(const u32* row_ptr, u32 nrows, u32* counts) {
+    __shared__ u32 all[CLASSES];
+    if (threadIdx.x < CLASSES) all[threadIdx.x] = 0;
+    __syncthreads();
+    for (u32 i = threadIdx.x; i < CLASSED; i += 256) {
+        u64 row = (u64)blockIdx.x * CLASSED + i;
+        u32 of = row < nrows ? class_of(__ldg(row_ptr + row + 1) - __ldg(row_ptr + row)) : CLASSES;
+#pragma unroll
+        for (u32 c = 0; c < CLASSES; c++) {
+            u32 here = __popc(__ballot_sync(ALL, of == c));
+            if (here && threadIdx.x % WARP == 0) atomicAdd(all + c, here);
+        }
+    }
+    __syncthreads();
+    if (threadIdx.x < CLASSES) counts[threadIdx.x * gridDim.x + blockIdx.x] = all[threadIdx.x];
+}
+
+// Puts rows in the order of their classes, those of a class in ascending order; `starts` are the running sums of the counts. Either output may be null.
+__device__ __forceinline__ void place_classes(const u32* row_ptr, u32 nrows, const u32* starts, uint4* places, u32* perm) {
+    __shared__ u32 next[CLASSES], of_warps[256 / WARP][CLASSES];
+    if (threadIdx.x < CLASSES) next[threadIdx.x] = starts[threadIdx.x * gridDim.x + blockIdx.x];
+    u32 lane = threadIdx.x % WARP, warp = threadIdx.x / WARP;
+    for (u32 i = threadIdx.x; i < CLASSED; i += 256) {
+        u64 row = (u64)blockIdx.x * CLASSED + i;
+        u32 begin = row < nrows ? __ldg(row_ptr + row) : 0, end = row < nrows ? __ldg(row_ptr + row + 1) : 0;
+        u32 of = row < nrows ? class_of(end - begin) : CLASSES, rank = 0;
+#pragma unroll
+        for (u32 c = 0; c < CLASSES; c++) {
+            u32 these = __ballot_sync(ALL, of == c);
+            if (of == c) rank = __popc(these & ((1u << lane) - 1));
+            if (lane == 0) of_warps[warp][c] = __popc(these);
+        }
+        __syncthreads();
+        if (of < CLASSES) {
+            u32 at = next[of] + rank;
+            for (u32 w = 0; w < warp; w++) at += of_warps[w][of];
+            if (places) places[at] = make_uint4((u32)row, begin, end, 0);
+            if (perm) perm[at] = (u32)row;
+        }
+        __syncthreads();
+        if (threadIdx.x < CLASSES)
+            for (u32 w = 0; w < 256 / WARP; w++) next[threadIdx.x] += of_warps[w][threadIdx.x];
+        __syncthreads();
+    }
+}
+
 // Where the row of a place is: with TABLE at places[place], row, begin and end side by side, so that a short product waits for one load
 // less; otherwise perm[place] and its row pointers. CLAMPED: for matrices of millions of entries, see `add_few`.
 template <class T, bool SPLITS, bool TABLE, bool CLAMPED>
@@ -422,6 +482,8 @@ __device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_i
 }
 
 #define BINNED(T, t)                                                                             \
+    extern "C" __global__ void __launch_bounds__(256) count_classes_csr_##t(const u32* row_ptr, u32 nrows, u32* counts) { count_classes(row_ptr, nrows, counts); } \
+    extern "C" __global__ void __launch_bounds__(256) place_classes_csr_##t(const u32* row_ptr, u32 nrows, const u32* starts, uint4* places, u32* perm) { place_classes(row_ptr, nrows, starts, places, perm); } \
     extern "C" __global__ void __launch_bounds__(256) spmv_binned_csr_##t(const u32* col_idx, const T* values, const uint4* places, const __grid_constant__ Classes classes, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
         spmv_binned<T, false, true, false>(nullptr, col_idx, values, nullptr, places, classes, nullptr, nullptr, nullptr, a, x, b, y, gate); \
     }                                                                                            \

@@ -71,7 +71,7 @@ impl Cuda {
         let capacity = stats.capacity(nnz, limit - GROUP) + if swizzled { GROUP } else { SPARE };
         let dot_warps = ((shared - 2 * BLOCK * T::BYTES) / (capacity * entry)).clamp(1, STAGED_DOT_WARPS);
         let (bins, pieces) = match kernel {
-            CsrKernel::Binned => (Some(Bins::new(self, &rows()?)?), None),
+            CsrKernel::Binned => (Some(Bins::new(self, &row_ptr, nnz)?), None),
             CsrKernel::Balanced => (None, Some(Marked::new(self, &rows()?)?)),
             _ => (None, None),
         };

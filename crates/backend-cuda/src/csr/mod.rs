@@ -8,7 +8,7 @@
 //! Kernels: kernels/csr.cu.
 
 mod choose;
-mod classes;
+pub(crate) mod classes;
 mod load;
 mod made;
 pub(crate) mod marked;
@@ -168,6 +168,12 @@ impl<T: Real> CudaCsr<T> {
     /// The kernel that multiplies.
     pub fn kernel(&self) -> CsrKernel {
         self.kernel
+    }
+
+    /// Lanes per row and rows of each class of [`CsrKernel::Binned`]; nothing for other kernels. Blocks.
+    #[doc(hidden)] // for trials
+    pub fn rows_by_lanes(&self) -> Result<Vec<(u32, Vec<u32>)>> {
+        self.bins.as_ref().map_or(Ok(Vec::new()), Bins::rows_by_lanes)
     }
 
     /// The `nrows` + 1 row pointers and the `nnz` columns, copied from the device. Blocks. Must not be recorded.

@@ -8,7 +8,7 @@ use crate::launch::{CoeffArg, TreeArg};
 
 /// The declarations of all files. If a file is missing here, its kernels count as undeclared.
 fn declared_everywhere() -> Vec<Declared> {
-    let files: [fn(&mut Vec<Declared>); 34] = [
+    let files: [fn(&mut Vec<Declared>); 35] = [
         crate::bdia::declared,
         crate::bsr::declared,
         crate::bsrx::declared,
@@ -16,6 +16,7 @@ fn declared_everywhere() -> Vec<Declared> {
         crate::convert::declared,
         crate::coo::declared,
         crate::csr::declared,
+        crate::csr::classes::declared,
         crate::csr::marked::declared,
         crate::csr::persistent::declared,
         crate::csr::wrap::declared,

@@ -56,6 +56,7 @@ pub(crate) fn trials(fleet: &Rc<Fleet<Cuda>>, open: fn() -> Result<Cuda>, out: &
     push("upload/runs-of-blocks-and-triangles", |be, _| super::runs::blocks_and_triangles(be));
     push("convert/diagonals-that-f32-holds", |be, _| super::narrow_dia::diagonals_in_f32(be));
     push("renumber/solver", |be, _| renumbers(be));
+    push("spmv/classes-of-rows", |be, _| super::classes::of_rows(be));
     push("drop/every-order", dropped);
     push("drop/wrapped-while-in-use", |be, _| wrapped_and_dropped(be));
     push("wrap/another-stream", |be, _| wrapped::<f64>(be).and_then(|()| wrapped::<f32>(be)));

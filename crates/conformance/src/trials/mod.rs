@@ -9,6 +9,8 @@ pub(crate) mod analyze;
 pub(crate) mod assemble;
 pub(crate) mod cast;
 pub(crate) mod checked;
+#[cfg(not(test))]
+pub(crate) mod classes;
 pub(crate) mod coarsen;
 #[cfg(not(test))]
 pub(crate) mod convert;
