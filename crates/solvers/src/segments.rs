@@ -169,18 +169,19 @@ pub(crate) unsafe fn repeat<T: Real, B: Backend<T>, S: Watched<T, B>>(
 ) -> Result<End> {
     let mut runs = 0;
     loop {
-        let more = pace.until_next_look(runs).min(rhythm.until_due());
+        let more = pace.until_next_look(runs).min(rhythm.until_due()).min(rhythm.ahead());
         if !(pace.persistent && step.leap(be, more)?) {
             break;
         }
         runs += more;
+        rhythm.wait();
         if let Some(end) = look_at(be, &step, runs, pace, look)? {
             return Ok(end);
         }
         rhythm.look(be, more)?;
     }
     loop {
-        let more = pace.until_next_look(runs).min(rhythm.until_due());
+        let more = pace.until_next_look(runs).min(rhythm.until_due()).min(rhythm.ahead());
         let mut done = 0;
         while done < more && !rhythm.is_due(be, done)? {
             // SAFETY: the caller's promise.
@@ -188,6 +189,7 @@ pub(crate) unsafe fn repeat<T: Real, B: Backend<T>, S: Watched<T, B>>(
             done += 1;
         }
         runs += done;
+        rhythm.wait();
         if let Some(end) = look_at(be, &step, runs, pace, look)? {
             return Ok(end);
         }
