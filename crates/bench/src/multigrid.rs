@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result, bail, ensure};
+use rayon::prelude::*;
 use serde_json::{Value, json};
 use spandrel::any::Complete;
 use spandrel::multigrid::Geometric;
@@ -163,7 +164,7 @@ fn make<B: Runs>(
     Ok(match contender.precond {
         Precond::Amg(options) if contender.mixed => {
             let Some((narrow, exponent)) = a.narrow(be)? else { bail!("the matrix has no copy in f32") };
-            let near_null: Option<Vec<f32>> = near_null.map(|v| v.iter().map(|&v| v as f32).collect());
+            let near_null: Option<Vec<f32>> = near_null.map(|v| v.par_iter().map(|&v| v as f32).collect());
             let amg = Amg::<f32, B>::of(be, &narrow, &options, near_null.as_deref(), quiet)?;
             let (complexity, levels, storage) =
                 (Some(amg.operator_complexity()), amg.levels().len(), Some(amg.storage()));

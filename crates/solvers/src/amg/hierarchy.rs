@@ -3,6 +3,7 @@
 
 use std::fmt;
 
+use rayon::prelude::*;
 use spandrel_backend::{Coarsen, Coarser, Download, Mat, MatAggregates, Prolongation, Scaling, Spmv, UpdateValues};
 use spandrel_formats::{Csr, NotInvertible, Ordinal, Real};
 
@@ -150,7 +151,7 @@ pub(super) fn vectors<T: Real, B: AmgBackend<T>>(
         let (name, range) = ("near_null", "amg takes at most 6 near-null-space vectors");
         return Err(Error::Parameter { name, value: count as f64, range });
     }
-    if let Some(at) = given.iter().position(|v| !v.is_finite()) {
+    if let Some(at) = given.par_iter().position_first(|v| !v.is_finite()) {
         return Err(Error::NullVector { index: at / n.max(1), found: "infinite or NaN" });
     }
     Ok(be.upload(given)?)

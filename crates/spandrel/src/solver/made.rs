@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use spandrel_backend::{Assemble, Backend, Mat, MixedPrecision, Order, Spmv, UpdateValues};
 use spandrel_formats::{Bsr, Csr, Real};
 use spandrel_solvers::multigrid::{StencilBackend, smooths_by_polynomials};
@@ -294,7 +295,8 @@ fn named<T: Real, B: Makes<T>>(
             return Ok(Made { m: Box::new(mg), factor: Some(factor) });
         }
         Precond::Amg(options) => {
-            let known: Option<Vec<T>> = plan.near_null.as_ref().map(|v| v.iter().map(|&v| T::from_f64(v)).collect());
+            let known: Option<Vec<T>> =
+                plan.near_null.as_ref().map(|v| v.par_iter().map(|&v| T::from_f64(v)).collect());
             let known = known.as_deref();
             let amg = match plan.symmetric {
                 true => {
