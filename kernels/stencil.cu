@@ -232,9 +232,10 @@ __device__ __forceinline__ void visit_row(const V* values, const Stencil& of, u6
             }
 }
 
-// inverse = 1 / d; *most = the bits of the largest sum of |a_ij| over |a_ii|; *unfit = the first row that does not suit; *entries += those that are not 0.
+// inverse = 1 / d, or if `by_sum`, 1 / (sum of |a_ij|); *most = the bits of the largest sum of |a_ij| over |a_ii|; *unfit = the first row that does not suit;
+// *entries += those that are not 0.
 template <class T, class V>
-__device__ __forceinline__ void find_spectrum(const V* values, const Stencil& of, T* inverse, u64* most, u32* unfit, u64* entries) {
+__device__ __forceinline__ void find_spectrum(const V* values, const Stencil& of, bool by_sum, T* inverse, u64* most, u32* unfit, u64* entries) {
     u64 row = thread(), n = points(of.size);
     double bound = 0;
     u32 count = 0;
@@ -249,9 +250,10 @@ __device__ __forceinline__ void find_spectrum(const V* values, const Stencil& of
             fit = fit && finite((double)v);
             if (at == place(0, 0, 0)) diagonal = v;
         });
-        T over = T(1) / diagonal;
+        T divisor = by_sum ? T(sum) : diagonal, over = T(1) / divisor;
         inverse[row] = over;
-        if (fit && diagonal > T(0) && finite((double)over)) bound = sum / (double)diagonal;
+        fit = fit && finite((double)divisor) && finite((double)over);
+        if (fit && diagonal > T(0) && finite((double)(T(1) / diagonal))) bound = sum / (double)diagonal;
         else atomicMin(unfit, (u32)row);
     }
 #pragma unroll
@@ -381,8 +383,8 @@ __device__ __forceinline__ void relax(u64 n, bool keeps, T kept, T taken, T weig
     extern "C" __global__ void __launch_bounds__(STENCIL_THREADS, 1) coarsen_##in_f32##stencil_##t(const V* values, const __grid_constant__ Stencil of, const __grid_constant__ Grids to, const __grid_constant__ Stencil coarse, T* out) { \
         coarsen<T, V>(values, of, to, coarse, out);                                                                                  \
     }                                                                                                                                \
-    ENTRY spectrum_##in_f32##stencil_##t(const V* values, const __grid_constant__ Stencil of, T* inverse, u64* most, u32* unfit, u64* entries) { \
-        find_spectrum<T, V>(values, of, inverse, most, unfit, entries);                                                                     \
+    ENTRY spectrum_##in_f32##stencil_##t(const V* values, const __grid_constant__ Stencil of, u32 by_sum, T* inverse, u64* most, u32* unfit, u64* entries) { \
+        find_spectrum<T, V>(values, of, by_sum != 0, inverse, most, unfit, entries);                                                                     \
     }                                                                                                                                \
     ENTRY sample_##in_f32##stencil_##t(const V* values, const __grid_constant__ Stencil of, u64 step, u64 count, T* out) {           \
         sample_rows<T, V>(values, of, step, count, out);                                                                             \

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Converted, Error, Gate, Load, Relax, Result, Spectrum, Stencils};
-use spandrel_formats::{Coarsening, Dia, Diagonals, Neighbours, Real, Traffic};
+use spandrel_formats::{Coarsening, Dia, Diagonals, Divisor, Neighbours, Real, Traffic};
 
 use crate::backend::GRANULE;
 use crate::device::open;
@@ -64,9 +64,15 @@ impl<T: Real> Stencils<T> for Cpu {
         Ok(Converted { resident, nnz, storage, spmv_bytes })
     }
 
-    fn stencil_spectrum(&self, a: &CpuDia<T>, of: &Neighbours, inverse: &mut Vector<T>) -> Result<Spectrum> {
+    fn stencil_spectrum(
+        &self,
+        a: &CpuDia<T>,
+        of: &Neighbours,
+        divisor: Divisor,
+        inverse: &mut Vector<T>,
+    ) -> Result<Spectrum> {
         let (offsets, values) = upper("stencil_spectrum", a, of)?;
-        let (bound, unfit, entries) = of.spectrum(offsets, values, inverse.as_mut_slice()).map_err(typed)?;
+        let (bound, unfit, entries) = of.spectrum(offsets, values, divisor, inverse.as_mut_slice()).map_err(typed)?;
         Ok(Spectrum { bound, unfit, entries })
     }
 

@@ -5,7 +5,7 @@
 
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Converted, Error, Gate, Relax, Result, Spectrum, Stencils};
-use spandrel_formats::{Coarsening, NEIGHBOURS, Neighbours, Real};
+use spandrel_formats::{Coarsening, Divisor, NEIGHBOURS, Neighbours, Real};
 
 use crate::csr::not_recorded;
 use crate::device::gate_pointer;
@@ -18,7 +18,9 @@ kernels! {
     struct CoarsenStencil { values: Address, of: StencilArg, to: GridsArg, coarse: StencilArg, out: Address }
     in STENCIL { WHOLE: "coarsen_stencil", NARROW: "coarsen_in_f32_stencil" }
 
-    struct SpectrumStencil { values: Address, of: StencilArg, inverse: Address, most: Address, unfit: Address, entries: Address }
+    struct SpectrumStencil {
+        values: Address, of: StencilArg, by_sum: u32, inverse: Address, most: Address, unfit: Address, entries: Address,
+    }
     in STENCIL { WHOLE: "spectrum_stencil", NARROW: "spectrum_in_f32_stencil" }
 
     struct SampleStencil { values: Address, of: StencilArg, step: u64, count: u64, out: Address }
@@ -118,22 +120,32 @@ impl<T: Real> Stencils<T> for Cuda {
         Ok(Converted { resident, nnz: next.entries(), storage, spmv_bytes })
     }
 
-    fn stencil_spectrum(&self, a: &CudaDia<T>, of: &Neighbours, inverse: &mut Vector<T>) -> Result<Spectrum> {
+    fn stencil_spectrum(
+        &self,
+        a: &CudaDia<T>,
+        of: &Neighbours,
+        divisor: Divisor,
+        inverse: &mut Vector<T>,
+    ) -> Result<Spectrum> {
         not_recorded(self, "a look at the diagonal")?;
         let (stencil, values) = upper("stencil_spectrum", a, of)?;
-        expect_len("stencil_spectrum", "the inverse of the diagonal", inverse.len(), of.points())?;
+        expect_len("stencil_spectrum", "the inverse of the divisors", inverse.len(), of.points())?;
         let most = Buffer::<u64>::zeros(self.stream(), 2, "a bound on the spectrum")?;
         let unfit = Buffer::from_host(self.stream(), &[u32::MAX], "the first unfit row")?;
         let parameters = SpectrumStencil {
             values,
             of: stencil,
+            by_sum: match divisor {
+                Divisor::Diagonal => 0,
+                Divisor::RowSum => 1,
+            },
             inverse: inverse.pointer(),
             most: most.pointer(),
             unfit: unfit.pointer(),
             entries: most.address(1),
         };
         let entry = a.kernel([SpectrumStencil::WHOLE, SpectrumStencil::NARROW]);
-        // SAFETY: spectrum_stencil(values, of, inverse, most, unfit, entries), an element per row.
+        // SAFETY: spectrum_stencil(values, of, by_sum, inverse, most, unfit, entries), an element per row.
         unsafe { self.launch::<T, _>(entry, each(of.points()), &parameters)? };
         let mut found = [0; 2];
         most.read_at(0, &mut found)?;

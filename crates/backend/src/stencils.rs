@@ -1,7 +1,7 @@
 //! What geometric multigrid needs from a device besides products: coarser stencil matrices, moves between grids, and
 //! the step of a polynomial smoother.
 
-use spandrel_formats::{Coarsening, Dia, NEIGHBOURS, Neighbours, Real};
+use spandrel_formats::{Coarsening, Dia, Divisor, NEIGHBOURS, Neighbours, Real};
 
 use crate::error::expect_len;
 use crate::ops::{Backend, Converted, Load};
@@ -29,8 +29,8 @@ pub trait Stencils<T: Real>: Load<Dia<T>> + Backend<T> {
         to: &Coarsening,
     ) -> Result<Converted<<Self as Load<Dia<T>>>::Resident>>;
 
-    /// Writes one over the diagonal to `inverse`, and returns a bound on the spectrum of D^-1 A. Blocks; must not be
-    /// recorded.
+    /// Writes one over the divisor of each row to `inverse`, and returns a bound on the spectrum of D^-1 A: see
+    /// [`Neighbours::spectrum`]. Blocks; must not be recorded.
     ///
     /// # Errors
     /// [`crate::Error::Shape`] for a matrix of another grid, or another length of `inverse`.
@@ -38,6 +38,7 @@ pub trait Stencils<T: Real>: Load<Dia<T>> + Backend<T> {
         &self,
         a: &<Self as Load<Dia<T>>>::Resident,
         of: &Neighbours,
+        divisor: Divisor,
         inverse: &mut Self::Vector,
     ) -> Result<Spectrum>;
 
@@ -95,8 +96,8 @@ pub struct Spectrum {
     /// A bound on the magnitudes of the eigenvalues of D^-1 A: the largest sum of |a_ij| over |a_ii|, in f64, each sum
     /// by ascending column.
     pub bound: f64,
-    /// The first row with an entry that is not finite, or without a positive diagonal entry that has a finite inverse.
-    /// If there is one, the bound means nothing.
+    /// The first row with an entry that is not finite, without a positive diagonal entry that has a finite inverse, or
+    /// with a divisor that is not finite or has no finite inverse. If there is one, the bound means nothing.
     pub unfit: Option<usize>,
     /// Number of entries of the stencil that are not zero.
     pub entries: u64,
@@ -125,14 +126,20 @@ impl<T: Real, B: Stencils<T>> Mat<B, Dia<T>> {
         Ok(unsafe { Self::from_resident(n, n, made) })
     }
 
-    /// One over the diagonal, and the bound on the spectrum. See [`Stencils::stencil_spectrum`].
+    /// One over the divisors, and the bound on the spectrum. See [`Stencils::stencil_spectrum`].
     ///
     /// # Errors
     /// As [`Stencils::stencil_spectrum`].
-    pub fn stencil_spectrum(&self, be: &B, of: &Neighbours, inverse: &mut B::Vector) -> Result<Spectrum> {
+    pub fn stencil_spectrum(
+        &self,
+        be: &B,
+        of: &Neighbours,
+        divisor: Divisor,
+        inverse: &mut B::Vector,
+    ) -> Result<Spectrum> {
         self.expect_grid(of)?;
-        expect_len("stencil_spectrum", "the inverse of the diagonal", be.len(inverse), of.points())?;
-        be.stencil_spectrum(self.resident(), of, inverse)
+        expect_len("stencil_spectrum", "the inverse of the divisors", be.len(inverse), of.points())?;
+        be.stencil_spectrum(self.resident(), of, divisor, inverse)
     }
 
     /// The places of every `step`-th row, [`NEIGHBOURS`] each. See [`Stencils::stencil_rows`].

@@ -14,9 +14,7 @@ use serde_json::{Value, json};
 use spandrel::any::Complete;
 use spandrel::multigrid::Geometric;
 use spandrel::solvers::phase::unobserved;
-use spandrel::solvers::{
-    Amg, Cg, Hierarchy, MgOptions, MgSmoother, Mixed, Multigrid, Options, Outcome, Precond, StencilMultigrid,
-};
+use spandrel::solvers::{Amg, Cg, Hierarchy, Mixed, Multigrid, Options, Outcome, Precond, StencilMultigrid};
 use spandrel_backend::{Backend, Mat, MatNumbering, MatRenumbering, MixedPrecision, Narrow};
 use spandrel_formats::amg::rigid_body_modes;
 use spandrel_formats::hash::splitmix64;
@@ -79,8 +77,9 @@ impl<B: Runs> Held<B> {
     }
 }
 
-/// A contender by name: `amg`, `amg=OPTIONS`, `mg`, `mg=chebyshev`; `mixed-amg` and `mixed-mg=chebyshev`, whose
-/// hierarchies are in f32; and `scattered-amg` and `scattered-mixed-amg`, which leave rows in random order.
+/// A contender by name: `amg`, `amg=OPTIONS`, `mg`, `mg=SMOOTHER`; `mixed-amg`, `mixed-mg=chebyshev` and
+/// `mixed-mg=l1-jacobi`, whose hierarchies are in f32; and `scattered-amg` and `scattered-mixed-amg`, which leave rows
+/// in random order.
 #[derive(Clone, Debug)]
 pub struct Contender {
     name: String,
@@ -103,9 +102,10 @@ impl Contender {
         let is_scalar = matches!(precond, Precond::Amg(options) if options.unknowns == 1);
         match precond {
             Precond::Amg(_) => {}
-            Precond::Mg(options) if ordered.is_none() && (!mixed || options.smoother == MgSmoother::Chebyshev) => {}
+            Precond::Mg(options) if ordered.is_none() && (!mixed || options.polynomial().is_some()) => {}
             _ => bail!(
-                "{name} is no multigrid: amg, amg=OPTIONS, mixed-amg, scattered-amg, mg, mg=chebyshev, mixed-mg=chebyshev"
+                "{name} is no multigrid: amg, amg=OPTIONS, mixed-amg, scattered-amg, mg, mg=SMOOTHER, mixed-mg=chebyshev, \
+                 mixed-mg=l1-jacobi"
             ),
         }
         Ok(Self { name: name.to_owned(), mixed, renumbers: is_scalar && ordered.is_none(), precond })
@@ -176,22 +176,26 @@ fn make<B: Runs>(
                 (Some(amg.operator_complexity()), amg.levels().len(), Some(amg.storage()));
             Made { m: Held::Amg(amg), complexity, levels, storage }
         }
-        Precond::Mg(MgOptions { grids, smoother: MgSmoother::Chebyshev, degree }) if contender.mixed => {
-            let Some((narrow, exponent)) = a.narrow(be)? else { bail!("the matrix has no copy in f32") };
-            let mg = StencilMultigrid::<f32, B>::of(be, &narrow, grids, degree, quiet)?;
-            let (complexity, levels, storage) = (Some(mg.operator_complexity()), mg.sizes().len(), Some(mg.storage()));
-            Made { m: Held::MixedStencil(Mixed::new(be, mg, a.nrows(), exponent)?), complexity, levels, storage }
-        }
-        Precond::Mg(MgOptions { grids, smoother: MgSmoother::Chebyshev, degree }) => {
-            let mg = StencilMultigrid::<f64, B>::of(be, a, grids, degree, quiet)?;
-            let (complexity, levels, storage) = (Some(mg.operator_complexity()), mg.sizes().len(), Some(mg.storage()));
-            Made { m: Held::Stencil(mg), complexity, levels, storage }
-        }
-        Precond::Mg(MgOptions { grids, smoother: MgSmoother::Auto | MgSmoother::GaussSeidel, .. }) => {
-            let hierarchy = Hierarchy::galerkin(host, grids)?;
-            let m = Geometric::<f64>::multigrid(be, &hierarchy)?;
-            Made { levels: m.sizes().len(), m: Held::Geometric(m), complexity: None, storage: None }
-        }
+        Precond::Mg(options) => match options.polynomial() {
+            Some(smoother) if contender.mixed => {
+                let Some((narrow, exponent)) = a.narrow(be)? else { bail!("the matrix has no copy in f32") };
+                let mg = StencilMultigrid::<f32, B>::of(be, &narrow, options.grids, smoother, quiet)?;
+                let (complexity, levels, storage) =
+                    (Some(mg.operator_complexity()), mg.sizes().len(), Some(mg.storage()));
+                Made { m: Held::MixedStencil(Mixed::new(be, mg, a.nrows(), exponent)?), complexity, levels, storage }
+            }
+            Some(smoother) => {
+                let mg = StencilMultigrid::<f64, B>::of(be, a, options.grids, smoother, quiet)?;
+                let (complexity, levels, storage) =
+                    (Some(mg.operator_complexity()), mg.sizes().len(), Some(mg.storage()));
+                Made { m: Held::Stencil(mg), complexity, levels, storage }
+            }
+            None => {
+                let hierarchy = Hierarchy::galerkin(host, options.grids)?;
+                let m = Geometric::<f64>::multigrid(be, &hierarchy)?;
+                Made { levels: m.sizes().len(), m: Held::Geometric(m), complexity: None, storage: None }
+            }
+        },
         _ => bail!("{} is no multigrid", contender.name),
     })
 }

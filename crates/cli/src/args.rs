@@ -137,9 +137,9 @@ pub(crate) struct SolveArgs {
     /// positive, it factors A + alpha diag(A) and the report says so. Use ilu0, iluk, ilut and ilutp with bicgstab and
     /// gmres, ssor with any method. block-jacobi=K inverts blocks of K rows; block-jacobi=auto takes the unknowns of a
     /// grid point as a block. mg is a multigrid V-cycle for matrices that are a stencil on a grid, symmetric or not;
-    /// mg=LEVELS has at most that many grids. mg=gauss-seidel and mg=chebyshev name the smoother: chebyshev takes
-    /// symmetric matrices with 5, 7, 9 or 27 points, and a GPU takes it where it can. Its degree, 1 to 4, is the number
-    /// of products per smoothing: mg=chebyshev,degree=3.
+    /// mg=LEVELS has at most that many grids. mg=gauss-seidel, mg=chebyshev and mg=l1-jacobi name the smoother. The
+    /// last two take symmetric matrices with 5, 7, 9 or 27 points, and a GPU takes chebyshev where it can. Their
+    /// degree, 1 to 4, is the number of products per smoothing: mg=chebyshev,degree=3.
     ///
     /// amg is an algebraic multigrid V-cycle (smoothed aggregation) for symmetric positive definite matrices, with or
     /// without a grid. For systems of equations say how many unknowns each point has, e.g. amg=unknowns=3. Other
@@ -148,8 +148,8 @@ pub(crate) struct SolveArgs {
     /// ilu0-jacobi=K and ic0-jacobi=K replace each triangular solve by K Jacobi sweeps, ilu0-isai and ic0-isai by a
     /// sparse approximate inverse. They differ from ilu0 and ic0 and take more iterations.
     ///
-    /// On several ranks (--ranks) auto takes jacobi. Only none, jacobi, chebyshev=K, mg=chebyshev and amg are the same
-    /// there.
+    /// On several ranks (--ranks) auto takes jacobi. Only none, jacobi, chebyshev=K, mg=chebyshev, mg=l1-jacobi and amg
+    /// are the same there.
     /// blockwise=NAME gives each rank the preconditioner NAME of its own rows, and schwarz=NAME,overlap=K also K layers
     /// of neighbouring rows. These two depend on the number of ranks, and so do the iterations and x.
     #[arg(long, value_parser = names::Preconditioners, hide_possible_values = true, default_value = "auto", help_heading = "Method")]

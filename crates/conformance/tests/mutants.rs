@@ -385,6 +385,7 @@ fn stencils_and_grids() {
     caught(&[Flaw::IgnoresGate], &[(trial, "behind a stopped monitor")]);
     caught(&[Flaw::ReadsY], &[(trial, "found NaN")]);
     caught(&[Flaw::DropsLastEntry], &[(trial, "expected a bound of")]);
+    caught(&[Flaw::DividesByDiagonal], &[(trial, "one over RowSum")]);
 }
 
 #[test]

@@ -9,21 +9,24 @@ use spandrel_backend_cpu::Cpu;
 use spandrel_distributed::{Communicator, Distributed, DistributedMultigrid, Failure, Threads, cut_rows, rows_of};
 use spandrel_formats::{Csr, generate};
 use spandrel_solvers::phase::unobserved;
-use spandrel_solvers::{Error, Method, StencilMultigrid};
+use spandrel_solvers::{Error, Method, PolynomialSmoother, StencilMultigrid};
 
 const RANKS: &[usize] = &[1, 2, 3, 4, 7];
 
-/// What a set-up on ranks is asked for: the largest number of grids, the degree, and which grids every rank gets.
-type Asked = (Option<usize>, usize, usize);
+/// What a set-up on ranks is asked for: the largest number of grids, the smoother, and which grids every rank gets.
+type Asked = (Option<usize>, PolynomialSmoother, usize);
+
+const CHEBYSHEV: PolynomialSmoother = PolynomialSmoother::Chebyshev(2);
+const L1_JACOBI: PolynomialSmoother = PolynomialSmoother::L1Jacobi(2);
 
 /// Compares grids and solves. `least` is the number of grids that must lie on the ranks.
-fn alike(name: &str, a: Csr<f64>, (grids, degree, gathered): Asked, (ranks, least): (&[usize], usize)) {
+fn alike(name: &str, a: Csr<f64>, (grids, smoother, gathered): Asked, (ranks, least): (&[usize], usize)) {
     let be = &Cpu::new();
     let on_device = Mat::load(be, a.clone()).unwrap();
-    let one = StencilMultigrid::of(be, &on_device, grids, degree, &mut unobserved).unwrap();
+    let one = StencilMultigrid::of(be, &on_device, grids, smoother, &mut unobserved).unwrap();
     let solve = Solve {
         method: Method::Cg,
-        precond: Preconditioner::Mg(grids, degree, gathered),
+        precond: Preconditioner::Mg(grids, smoother, gathered),
         options: spandrel_solvers::Options { max_iters: Some(4), ..Default::default() },
         ..Solve::default()
     };
@@ -34,7 +37,7 @@ fn alike(name: &str, a: Csr<f64>, (grids, degree, gathered): Asked, (ranks, leas
         let ended = Threads::run_within(ranks, LIMIT, |comm| {
             let rows = rows_of(&system.a, ends.rows(comm.rank()));
             let be = &Distributed::new(Cpu::with_threads(1)?, comm);
-            let m = DistributedMultigrid::of(be, &rows, grids, degree, gathered)?;
+            let m = DistributedMultigrid::of(be, &rows, grids, smoother, gathered)?;
             Ok::<_, Error>((m.sizes().to_vec(), m.on_ranks()))
         });
         for (sizes, on_ranks) in ended.into_iter().map(|rank| rank.unwrap()) {
@@ -61,31 +64,42 @@ fn uneven(spec: &str) -> Csr<f64> {
 #[test]
 fn a_cube_has_the_bits_of_one_device_wherever_grids_are_gathered() {
     let a = uneven("poisson3d:18x17x20");
-    alike("poisson3d", a.clone(), (None, 2, 0), (RANKS, 1));
-    alike("poisson3d", a.clone(), (None, 2, usize::MAX), (&[1, 3], 0));
+    alike("poisson3d", a.clone(), (None, CHEBYSHEV, 0), (RANKS, 1));
+    alike("poisson3d", a.clone(), (None, CHEBYSHEV, usize::MAX), (&[1, 3], 0));
     // One grid, which is only smoothed.
-    alike("poisson3d", a, (Some(1), 2, 0), (&[1, 3], 1));
+    alike("poisson3d", a, (Some(1), CHEBYSHEV, 0), (&[1, 3], 1));
 }
 
 #[test]
 fn several_grids_lie_on_the_ranks() {
-    alike("27 points", uneven("d3n27:20x22x45"), (None, 2, 0), (&[2, 7], 2));
-    alike("two grids", uneven("d3n27:20x22x45"), (Some(2), 2, 0), (&[3], 2));
-    alike("a long box", uneven("poisson3d:9x10x400"), (None, 2, 0), (&[2, 4], 2));
+    alike("27 points", uneven("d3n27:20x22x45"), (None, CHEBYSHEV, 0), (&[2, 7], 2));
+    alike("two grids", uneven("d3n27:20x22x45"), (Some(2), CHEBYSHEV, 0), (&[3], 2));
+    alike("a long box", uneven("poisson3d:9x10x400"), (None, CHEBYSHEV, 0), (&[2, 4], 2));
 }
 
 #[test]
 fn every_degree_has_the_bits_of_one_device() {
     for degree in 1..=4 {
-        alike("degree", uneven("poisson3d:14x15x27"), (None, degree, 0), (&[3], 1));
+        for smoother in [PolynomialSmoother::Chebyshev(degree), PolynomialSmoother::L1Jacobi(degree)] {
+            alike("degree", uneven("poisson3d:14x15x27"), (None, smoother, 0), (&[3], 1));
+        }
     }
 }
 
 #[test]
+fn row_sums_need_one_more_plane() {
+    alike("poisson3d", uneven("poisson3d:18x17x20"), (None, L1_JACOBI, usize::MAX), (&[1, 3], 0));
+    alike("27 points", uneven("d3n27:20x22x45"), (None, L1_JACOBI, 0), (&[2, 7], 2));
+    alike("poisson2d9", uneven("poisson2d9:70x44"), (None, L1_JACOBI, 0), (&[2, 3], 1));
+    // One grid, which is only smoothed.
+    alike("one grid", uneven("d3n27:13x13x31"), (Some(1), L1_JACOBI, 0), (&[1, 3], 1));
+}
+
+#[test]
 fn planes_of_a_plane_are_lines() {
-    alike("poisson2d", uneven("poisson2d:90x91"), (None, 2, 0), (&[1, 2, 3, 7], 1));
-    alike("poisson2d9", uneven("poisson2d9:70x44"), (None, 2, 0), (&[2, 3], 1));
-    alike("poisson1d", uneven("poisson1d:9000"), (None, 2, 0), (&[2, 3], 3));
+    alike("poisson2d", uneven("poisson2d:90x91"), (None, CHEBYSHEV, 0), (&[1, 2, 3, 7], 1));
+    alike("poisson2d9", uneven("poisson2d9:70x44"), (None, CHEBYSHEV, 0), (&[2, 3], 1));
+    alike("poisson1d", uneven("poisson1d:9000"), (None, CHEBYSHEV, 0), (&[2, 3], 3));
 }
 
 #[test]
@@ -96,7 +110,7 @@ fn rows_of_a_rank_may_lack_diagonals_that_others_have() {
     let is_kept = |i: usize, j: usize| i.min(j) < n / 2 || [0, 1, 70].contains(&i.abs_diff(j));
     let row = |i: usize| a.row(i).0.iter().zip(a.row(i).1).map(move |(&j, &v)| (i, j as usize, v));
     let a = Csr::from_triplets(n, n, (0..n).flat_map(row).filter(|&(i, j, _)| is_kept(i, j))).unwrap();
-    alike("two stencils", a, (None, 2, 0), (&[2, 3], 1));
+    alike("two stencils", a, (None, CHEBYSHEV, 0), (&[2, 3], 1));
 }
 
 #[test]
@@ -113,14 +127,14 @@ fn weak_axes_are_left_alone_as_on_one_device() {
             _ => 1e-3 * v,
         })
     };
-    alike("along z", stretched(2), (None, 2, 0), (&[2, 7], 2));
-    alike("across z", stretched(0), (None, 2, 0), (&[2, 7], 1));
+    alike("along z", stretched(2), (None, CHEBYSHEV, 0), (&[2, 7], 2));
+    alike("across z", stretched(0), (None, CHEBYSHEV, 0), (&[2, 7], 1));
 }
 
 #[test]
 fn ranks_without_planes_hold_those_of_others() {
     // Five planes of 1,600 points for seven ranks, some of which begin inside the plane of another.
-    alike("few planes", uneven("poisson3d:40x40x5"), (None, 2, 0), (&[3, 7], 1));
+    alike("few planes", uneven("poisson3d:40x40x5"), (None, CHEBYSHEV, 0), (&[3, 7], 1));
 }
 
 #[test]
@@ -130,18 +144,18 @@ fn four_byte_numbers_have_the_grids_of_one_device() {
     let one = StencilMultigrid::new(be, a.clone()).unwrap();
     let ended = Threads::run_within(3, LIMIT, |comm| {
         let be = &Distributed::new(Cpu::with_threads(1)?, comm);
-        Ok::<_, Error>(DistributedMultigrid::of(be, &cut_rows(be, &a), None, 2, 0)?.sizes().to_vec())
+        Ok::<_, Error>(DistributedMultigrid::of(be, &cut_rows(be, &a), None, CHEBYSHEV, 0)?.sizes().to_vec())
     });
     assert!(ended.into_iter().all(|sizes| sizes.unwrap() == one.sizes()));
 }
 
 /// What each of three ranks ends with.
-fn refused(a: &Csr<f64>, grids: Option<usize>, degree: usize) -> Vec<Error> {
+fn refused(a: &Csr<f64>, grids: Option<usize>, smoother: PolynomialSmoother) -> Vec<Error> {
     let ends = partition(a, 3);
     let ended = Threads::run_within(3, LIMIT, |comm| {
         let rows = rows_of(a, ends.rows(comm.rank()));
         let be = &Distributed::new(Cpu::with_threads(1)?, comm);
-        DistributedMultigrid::new(be, &rows, grids, degree).map(|_| ())
+        DistributedMultigrid::new(be, &rows, grids, smoother).map(|_| ())
     });
     let error = |ended: Result<(), Failure<Error>>| match ended {
         Err(Failure::Error(error)) => error,
@@ -158,7 +172,7 @@ fn every_rank_refuses_what_one_device_refuses() {
     let one = |a: &Csr<f64>| StencilMultigrid::new(&Cpu::new(), a.clone()).unwrap_err().to_string();
     for value in [-1.0, 0.0, f64::INFINITY] {
         let a = with(value);
-        let (one, found) = (one(&a), refused(&a, None, 2));
+        let (one, found) = (one(&a), refused(&a, None, CHEBYSHEV));
         assert_eq!(found[1].to_string(), one);
         for rank in [0, 2] {
             let Error::Backend(Fault::Rank { rank: named, why }) = &found[rank] else { panic!("{found:?}") };
@@ -168,20 +182,21 @@ fn every_rank_refuses_what_one_device_refuses() {
     let unsymmetric = a.map_entries(|row, col, v| if (row, col) == (2000, 1999) { 2.0 * v } else { v });
     let unstructured = generate::csr("electrostatic:n=40000").unwrap();
     for a in [unsymmetric, unstructured] {
-        let found: Vec<String> = refused(&a, None, 2).iter().map(Error::to_string).collect();
+        let found: Vec<String> = refused(&a, None, CHEBYSHEV).iter().map(Error::to_string).collect();
         assert!(found.iter().all(|text| *text == one(&a)), "{found:?}");
     }
-    for (grids, degree) in [(Some(0), 2), (None, 0), (None, 5)] {
+    let of_degree = PolynomialSmoother::Chebyshev;
+    for (grids, smoother) in [(Some(0), CHEBYSHEV), (None, of_degree(0)), (None, of_degree(5))] {
         let one = StencilMultigrid::of(
             &Cpu::new(),
             &Mat::load(&Cpu::new(), a.clone()).unwrap(),
             grids,
-            degree,
+            smoother,
             &mut unobserved,
         );
         let one = one.unwrap_err().to_string();
         assert_eq!(
-            refused(&a, grids, degree).iter().map(Error::to_string).collect::<Vec<_>>(),
+            refused(&a, grids, smoother).iter().map(Error::to_string).collect::<Vec<_>>(),
             [one.clone(), one.clone(), one]
         );
     }

@@ -12,7 +12,7 @@ use spandrel_distributed::{
     Call, Communicator, Distributed, DistributedAmg, DistributedMat, DistributedMultigrid, Threads, precond, rows_of,
 };
 use spandrel_formats::{Csr, generate};
-use spandrel_solvers::{AmgOptions, Cg, Error, Identity, Options};
+use spandrel_solvers::{AmgOptions, Cg, Error, Identity, Options, PolynomialSmoother};
 
 /// Messages and bytes of sums and of halos.
 type Sent = [u64; 4];
@@ -58,7 +58,7 @@ fn sent(spec: &str, precond: &str, ranks: usize, iterations: usize, through: Thr
                 (traffic(), cg.solve(be, a, &m, b, &mut x, options)?)
             }
             "mg=chebyshev" => {
-                let m = DistributedMultigrid::of(be, &rows, None, 2, 0)?;
+                let m = DistributedMultigrid::of(be, &rows, None, PolynomialSmoother::default(), 0)?;
                 (traffic(), cg.solve(be, a, &m, b, &mut x, options)?)
             }
             _ => {

@@ -57,7 +57,7 @@ pub use bdia::{Band, Bdia};
 pub use bsr::Bsr;
 pub use bsrx::Bsrx;
 pub use choose::{Choice, choose};
-pub use coarse::{Coarsening, Diagonals, Injection, Moments, NEIGHBOURS, Neighbours, Stencil};
+pub use coarse::{Coarsening, Diagonals, Divisor, Injection, Moments, NEIGHBOURS, Neighbours, Stencil};
 pub use coo::Coo;
 pub use csc::Csc;
 pub use csr::Csr;

@@ -56,7 +56,7 @@ pub use gmres::{Gmres, GmresOptions, Placement, gmres};
 pub use isai::Isai;
 pub use jacobi_sweeps::JacobiSweeps;
 pub use mixed::{Mixed, Narrowed};
-pub use multigrid::{Hierarchy, MgOptions, MgSmoother, Multigrid, StencilMultigrid};
+pub use multigrid::{Hierarchy, MgOptions, MgSmoother, Multigrid, PolynomialSmoother, StencilMultigrid};
 pub use null_space::NullSpace;
 pub use options::{Iterate, Observer, Options, Progress, Watcher};
 pub use outcome::{Outcome, Status};

@@ -339,7 +339,7 @@ mod degree {
 }
 
 /// The maximum number of grids of a hierarchy, its smoother, and the smoother's degree: `mg`, `mg=4`, `mg=chebyshev`,
-/// `mg=4,gauss-seidel` or `mg=chebyshev,degree=3`.
+/// `mg=4,gauss-seidel`, `mg=chebyshev,degree=3` or `mg=l1-jacobi`.
 mod grids {
     use crate::multigrid::grid::DEGREES;
     use crate::{MgOptions, MgSmoother};
@@ -349,8 +349,8 @@ mod grids {
         let Some(given) = given else { return Ok(options) };
         let wrong = || {
             format!(
-                "write {stem}=GRIDS, {stem}=SMOOTHER or {stem}=GRIDS,SMOOTHER, with the most grids (1 or more) and gauss-seidel or chebyshev, \
-                 e.g. {stem}=4; chebyshev takes a degree from 1 to 4, e.g. {stem}=chebyshev,degree=3"
+                "write {stem}=GRIDS, {stem}=SMOOTHER or {stem}=GRIDS,SMOOTHER, with the most grids (1 or more) and gauss-seidel, chebyshev \
+                 or l1-jacobi, e.g. {stem}=4; chebyshev and l1-jacobi take a degree from 1 to 4, e.g. {stem}=chebyshev,degree=3"
             )
         };
         let mut parts = given.split(',').map(str::trim).peekable();
@@ -358,11 +358,11 @@ mod grids {
             options.grids = Some(count.parse().ok().filter(|&count| count > 0).ok_or_else(wrong)?);
         }
         if let Some(smoother) = parts.next() {
-            let known = [MgSmoother::GaussSeidel, MgSmoother::Chebyshev];
+            let known = [MgSmoother::GaussSeidel, MgSmoother::Chebyshev, MgSmoother::L1Jacobi];
             options.smoother = known.into_iter().find(|known| known.as_str() == smoother).ok_or_else(wrong)?;
         }
         if let Some(degree) = parts.next() {
-            let value = degree.strip_prefix("degree=").filter(|_| options.smoother == MgSmoother::Chebyshev);
+            let value = degree.strip_prefix("degree=").filter(|_| options.polynomial().is_some());
             let value = value.and_then(|value| value.parse().ok()).filter(|degree| (1..=DEGREES).contains(degree));
             options.degree = value.ok_or_else(wrong)?;
         }
@@ -372,7 +372,7 @@ mod grids {
     pub(super) fn show(stem: &str, options: &MgOptions, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         let count = options.grids.map(|count| count.to_string());
         let smoother = (options.smoother != MgSmoother::Auto).then(|| options.smoother.as_str().to_owned());
-        let is_named = options.smoother == MgSmoother::Chebyshev && options.degree != MgOptions::DEGREE;
+        let is_named = options.polynomial().is_some_and(|smoother| smoother.degree() != MgOptions::DEGREE);
         let degree = is_named.then(|| format!("degree={}", options.degree));
         let parts: Vec<String> = [count, smoother, degree].into_iter().flatten().collect();
         if parts.is_empty() { f.write_str(stem) } else { write!(f, "{stem}={}", parts.join(",")) }
@@ -453,6 +453,8 @@ mod tests {
             "mg=4,gauss-seidel",
             "mg=chebyshev,degree=3",
             "mg=4,chebyshev,degree=1",
+            "mg=l1-jacobi",
+            "mg=4,l1-jacobi,degree=3",
             "amg=degree=3",
             "amg=strength=0.1,unknowns=3,levels=4",
         ] {
@@ -486,6 +488,8 @@ mod tests {
             "mg=gauss-seidel,degree=3",
             "mg=degree=3",
             "mg=chebyshev,degree=3,4",
+            "mg=l1-jacobi,degree=5",
+            "mg=jacobi",
         ];
         let without = ["", "iluk", "ilu0=1", "ic0=0", "block-jacobi", "ilu0-jacobi", "ilu0-isai=1", "jacobi=2"];
         let thresholds = [

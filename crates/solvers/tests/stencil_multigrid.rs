@@ -1,4 +1,4 @@
-//! Geometric multigrid with a polynomial smoother: the number of iterations hardly depends on the size of the grid, M
+//! Geometric multigrid with polynomial smoothers: the number of iterations hardly depends on the size of the grid, M
 //! is symmetric, any number of threads gives the same bits; new values, and refusals.
 
 mod problems;
@@ -8,17 +8,24 @@ use spandrel_backend::{Backend, Mat, Preconditioner};
 use spandrel_backend_cpu::Cpu;
 use spandrel_formats::{Csr, generate};
 use spandrel_solvers::phase::unobserved;
-use spandrel_solvers::{Error, Options, Status, StencilMultigrid};
+use spandrel_solvers::{Error, Identity, Options, PolynomialSmoother, Status, StencilMultigrid};
 
 type Cycle = StencilMultigrid<f64, Cpu>;
 
-fn iterations(be: &Cpu, a: &Csr<f64>, what: &str) -> usize {
-    let m = Cycle::new(be, a.clone()).expect(what);
+const SMOOTHERS: [PolynomialSmoother; 2] = [PolynomialSmoother::Chebyshev(2), PolynomialSmoother::L1Jacobi(2)];
+
+fn made(be: &Cpu, a: &Csr<f64>, smoother: PolynomialSmoother) -> spandrel_solvers::Result<Cycle> {
+    Cycle::of(be, &Mat::load(be, a.clone())?, None, smoother, &mut unobserved)
+}
+
+fn iterations(be: &Cpu, a: &Csr<f64>, smoother: PolynomialSmoother, what: &str) -> usize {
+    let m = made(be, a, smoother).expect(what);
+    assert_eq!(m.smoother(), smoother);
     let b = uneven(a.nrows());
     let (outcome, x) = solve_from(be, Krylov::Cg, a, &m, &b, &[], &Options::default());
     assert_eq!(outcome.status, Status::Converged, "{what}: {:?} {:e}", outcome.breakdown, outcome.true_residual);
     honest(a, &x, &b, &outcome);
-    println!("{what}: {} iterations on {:?}", outcome.iterations, m.sizes());
+    println!("{what}, {smoother:?}: {} iterations on {:?}", outcome.iterations, m.sizes());
     outcome.iterations
 }
 
@@ -41,8 +48,10 @@ fn iterations_hardly_depend_on_the_size() {
         ("anisotropic2d:32,eps=0.01", "anisotropic2d:128,eps=0.01"),
         ("d3n7:40x6x3", "d3n7:80x12x6"),
     ] {
-        let [few, many] = [small, large].map(|spec| iterations(&be, &generate::csr(spec).unwrap(), spec));
-        assert!(many <= few + few / 2 + 2 && many <= 25, "{small} {few}, {large} {many}");
+        for (smoother, most) in SMOOTHERS.into_iter().zip([25, 14]) {
+            let [few, many] = [small, large].map(|spec| iterations(&be, &generate::csr(spec).unwrap(), smoother, spec));
+            assert!(many <= few + few / 2 + 2 && many <= most, "{smoother:?}: {small} {few}, {large} {many}");
+        }
     }
 }
 
@@ -50,10 +59,14 @@ fn iterations_hardly_depend_on_the_size() {
 fn small_thin_and_varied_grids_converge() {
     let be = Cpu::new();
     for spec in ["poisson1d:1", "poisson1d:3", "poisson1d:700", "poisson2d:40x3", "poisson3d:5x4x3", "d3n27:30x3x4"] {
-        iterations(&be, &generate::csr(spec).unwrap(), spec);
+        for smoother in SMOOTHERS {
+            iterations(&be, &generate::csr(spec).unwrap(), smoother, spec);
+        }
     }
     for spec in ["poisson3d:17x16x15", "poisson2d9:61x40", "d3n27:12x13x14"] {
-        iterations(&be, &varied(spec), spec);
+        for smoother in SMOOTHERS {
+            iterations(&be, &varied(spec), smoother, spec);
+        }
     }
     // Rows without neighbours, as Dirichlet conditions leave them.
     let a = generate::csr::<f64>("poisson2d:50").unwrap();
@@ -63,7 +76,26 @@ fn small_thin_and_varied_grids_converge() {
         let row = masked.row(i);
         row.0.iter().zip(row.1).filter(|(_, v)| **v != 0.0).map(move |(&j, &v)| (i, j as usize, v)).collect::<Vec<_>>()
     });
-    iterations(&be, &Csr::from_triplets(a.nrows(), a.nrows(), triplets).unwrap(), "masked");
+    let masked = Csr::from_triplets(a.nrows(), a.nrows(), triplets).unwrap();
+    for smoother in SMOOTHERS {
+        iterations(&be, &masked, smoother, "masked");
+    }
+}
+
+#[test]
+fn a_last_grid_that_is_too_large_for_an_inverse_is_smoothed() {
+    let (be, a) = (Cpu::new(), generate::csr::<f64>("poisson3d:17x16x15").unwrap());
+    let (on_device, b) = (Mat::load(&be, a.clone()).unwrap(), uneven(a.nrows()));
+    let plain = solve_from(&be, Krylov::Cg, &a, &Identity, &b, &[], &Options::default()).0;
+    for smoother in SMOOTHERS {
+        let m = Cycle::of(&be, &on_device, Some(1), smoother, &mut unobserved).unwrap();
+        assert_eq!(m.sizes(), [[17, 16, 15]]);
+        let (outcome, x) = solve_from(&be, Krylov::Cg, &a, &m, &b, &[], &Options::default());
+        assert_eq!(outcome.status, Status::Converged, "{smoother:?}");
+        honest(&a, &x, &b, &outcome);
+        println!("{smoother:?}: {} iterations on one grid, {} without", outcome.iterations, plain.iterations);
+        assert!(4 * outcome.iterations < 3 * plain.iterations, "{smoother:?}: {}", outcome.iterations);
+    }
 }
 
 /// M^-1 r.
@@ -78,14 +110,16 @@ fn the_cycle_is_symmetric_and_positive() {
     let be = Cpu::new();
     for spec in ["poisson3d:14x13x12", "poisson2d9:33x50", "anisotropic2d:40,eps=0.01"] {
         let a = varied(spec);
-        let m = Cycle::new(&be, a.clone()).unwrap();
         let [r, s] = [1, 2]
             .map(|seed| (0..a.nrows()).map(|i| ((i * 7919 + seed * 31) % 1009) as f64 - 500.0).collect::<Vec<f64>>());
-        let [of_r, of_s] = [&r, &s].map(|v| applied(&be, &m, v));
         let dot = |x: &[f64], y: &[f64]| x.iter().zip(y).map(|(x, y)| x * y).sum::<f64>();
-        let scale = (dot(&r, &of_r) * dot(&s, &of_s)).sqrt();
-        assert!(dot(&r, &of_r) > 0.0 && dot(&s, &of_s) > 0.0, "{spec}");
-        assert!((dot(&s, &of_r) - dot(&r, &of_s)).abs() <= 1e-11 * scale, "{spec}");
+        for smoother in SMOOTHERS {
+            let m = made(&be, &a, smoother).unwrap();
+            let [of_r, of_s] = [&r, &s].map(|v| applied(&be, &m, v));
+            let scale = (dot(&r, &of_r) * dot(&s, &of_s)).sqrt();
+            assert!(dot(&r, &of_r) > 0.0 && dot(&s, &of_s) > 0.0, "{spec} {smoother:?}");
+            assert!((dot(&s, &of_r) - dot(&r, &of_s)).abs() <= 1e-11 * scale, "{spec} {smoother:?}");
+        }
     }
 }
 
@@ -108,17 +142,19 @@ fn any_number_of_threads_gives_the_same_bits() {
 fn new_values_give_the_bits_of_a_new_cycle() {
     let be = Cpu::new();
     let (first, second) = (generate::csr::<f64>("poisson3d:16x15x14").unwrap(), varied("poisson3d:16x15x14"));
-    let mut m = Cycle::new(&be, first.clone()).unwrap();
     let r = uneven(first.nrows());
-    let before = applied(&be, &m, &r);
     let mut refused = second.clone();
     refused.values_mut()[0] = -1.0;
-    assert!(matches!(m.update_from(&be, &Mat::load(&be, refused).unwrap()), Err(Error::Diagonal { row: 0, .. })));
-    assert_eq!(applied(&be, &m, &r), before, "a refused matrix changes nothing");
-    m.update_from(&be, &Mat::load(&be, second.clone()).unwrap()).unwrap();
-    assert_eq!(applied(&be, &m, &r), applied(&be, &Cycle::new(&be, second).unwrap(), &r));
-    let other = Mat::load(&be, generate::csr::<f64>("poisson3d:9").unwrap()).unwrap();
-    assert!(matches!(m.update_from(&be, &other), Err(Error::Size { .. })));
+    let [refused, other] = [refused, generate::csr("poisson3d:9").unwrap()].map(|a| Mat::load(&be, a).unwrap());
+    for smoother in SMOOTHERS {
+        let mut m = made(&be, &first, smoother).unwrap();
+        let before = applied(&be, &m, &r);
+        assert!(matches!(m.update_from(&be, &refused), Err(Error::Diagonal { row: 0, .. })));
+        assert_eq!(applied(&be, &m, &r), before, "a refused matrix changes nothing");
+        m.update_from(&be, &Mat::load(&be, second.clone()).unwrap()).unwrap();
+        assert_eq!(applied(&be, &m, &r), applied(&be, &made(&be, &second, smoother).unwrap(), &r), "{smoother:?}");
+        assert!(matches!(m.update_from(&be, &other), Err(Error::Size { .. })));
+    }
 }
 
 #[test]
@@ -150,10 +186,20 @@ fn what_does_not_suit_is_refused() {
     assert!(matches!(Cycle::new(&be, wide).unwrap_err(), Error::NotSquare { .. }));
     let empty = Csr::<f64>::new(0, 0, vec![0], vec![], vec![]).unwrap();
     assert!(Cycle::new(&be, empty).is_err());
+    // A row whose entries are finite, and their sum is not.
+    let large = a.map_entries(|i, j, v| if i == 77 || j == 77 { v.signum() * f64::MAX } else { v });
+    let refused = made(&be, &large, PolynomialSmoother::L1Jacobi(2)).unwrap_err();
+    assert!(
+        matches!(refused, Error::Diagonal { row: 77, .. }) && refused.to_string().contains("overflows"),
+        "{refused}"
+    );
     let a = Mat::load(&be, a).unwrap();
-    let with = |levels, degree| Cycle::of(&be, &a, levels, degree, &mut unobserved).unwrap_err();
-    assert!(matches!(with(None, 0), Error::Parameter { name: "degree", .. }));
-    assert!(matches!(with(None, 5), Error::Parameter { name: "degree", .. }));
-    assert!(matches!(with(Some(0), 2), Error::Parameter { name: "levels", .. }));
-    assert_eq!(Cycle::of(&be, &a, Some(2), 3, &mut unobserved).unwrap().sizes().len(), 2);
+    for of_degree in [PolynomialSmoother::Chebyshev, PolynomialSmoother::L1Jacobi] {
+        let with = |levels, degree| Cycle::of(&be, &a, levels, of_degree(degree), &mut unobserved);
+        for degree in [0, 5] {
+            assert!(matches!(with(None, degree).unwrap_err(), Error::Parameter { name: "degree", .. }));
+        }
+        assert!(matches!(with(Some(0), 2).unwrap_err(), Error::Parameter { name: "levels", .. }));
+        assert_eq!(with(Some(2), 3).unwrap().sizes().len(), 2);
+    }
 }

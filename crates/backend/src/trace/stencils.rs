@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use spandrel_formats::{Coarsening, Dia, Diagonals, Format, Neighbours, Real};
+use spandrel_formats::{Coarsening, Dia, Diagonals, Divisor, Format, Neighbours, Real};
 
 use super::{Event, Trace, Traced};
 use crate::{Converted, Gate, Relax, Result, Spectrum, Stencils};
@@ -29,9 +29,15 @@ impl<T: Real, B: Stencils<T>> Stencils<T> for Trace<B> {
         Ok(Converted { resident: Traced { inner: resident, host: Arc::new(host) }, nnz, storage, spmv_bytes })
     }
 
-    fn stencil_spectrum(&self, a: &Self::Resident, of: &Neighbours, inverse: &mut Self::Vector) -> Result<Spectrum> {
+    fn stencil_spectrum(
+        &self,
+        a: &Self::Resident,
+        of: &Neighbours,
+        divisor: Divisor,
+        inverse: &mut Self::Vector,
+    ) -> Result<Spectrum> {
         self.note(Event::Wait("stencil_spectrum"));
-        self.inner.stencil_spectrum(&a.inner, of, inverse)
+        self.inner.stencil_spectrum(&a.inner, of, divisor, inverse)
     }
 
     fn stencil_rows(&self, a: &Self::Resident, of: &Neighbours, step: usize) -> Result<Vec<T>> {

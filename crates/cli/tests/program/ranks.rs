@@ -20,12 +20,13 @@ fn x_has_the_bits_of_a_plain_solve_on_any_number_of_ranks() {
     let file = folder.name("a.mtx");
     assert!(run(&["generate", "convdiff2d:60x50,peclet=3", &file]).status.success());
     let numbering = if cfg!(feature = "metis") { "bisection" } else { "bfs" };
-    let cases: [(&str, &[&str]); 14] = [
+    let cases: [(&str, &[&str]); 15] = [
         ("poisson3d:17", &["--solver", "cg", "--precond", "none"]),
         ("poisson3d:17", &["--solver", "cg", "--precond", "jacobi", "--rhs", "random", "--seed", "7"]),
         ("electrostatic:n=4000", &["--solver", "cg", "--precond", "chebyshev=3", "--rhs", "from-solution"]),
         ("poisson3d:28", &["--solver", "cg", "--precond", "amg"]),
         ("poisson3d:30x31x36", &["--solver", "cg", "--precond", "mg=chebyshev"]),
+        ("d3n27:32x31x36", &["--solver", "cg", "--precond", "mg=l1-jacobi,degree=1"]),
         ("electrostatic:n=4000", &["--solver", "cg", "--precond", "amg=strength=0.08", "--rhs", "random"]),
         (&file, &["--solver", "bicgstab", "--precond", "jacobi"]),
         (&file, &["--solver", "bicgstab", "--precond", "none", "--rhs", "from-solution", "--precision", "f32"]),

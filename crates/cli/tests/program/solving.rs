@@ -356,6 +356,8 @@ fn multigrid() {
             let of_degree = solved(&[&options[..], extra].concat());
             assert!(iterations(&of_degree) < 15 && of_degree["precond"] == *precond, "{of_degree}");
         }
+        let l1 = solved(&[&["solve", "poisson3d:20", "--solver", "cg", "--precond", "mg=l1-jacobi"], extra].concat());
+        assert!(iterations(&l1) < 20 && l1["precond"] == "mg=l1-jacobi" && l1["factor"]["plan"] == "dia", "{l1}");
         assert_eq!(
             (&object["factor"]["plan"], object["factor"]["levels"].as_u64()),
             (&"dia".into(), Some(3)),

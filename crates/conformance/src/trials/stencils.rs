@@ -8,9 +8,10 @@ use spandrel_backend::{
     Backend, Error, Gate, Mat, Preconditioner, Recorded, Relax, Result as DeviceResult, Spectrum, Step,
 };
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Coarsening, Csr, Dia, Diagonals, Format, Grid, Neighbours, Real, Stencil};
-use spandrel_solvers::StencilMultigrid;
+use spandrel_formats::{Coarsening, Csr, Dia, Diagonals, Divisor, Format, Grid, Neighbours, Real, Stencil};
 use spandrel_solvers::multigrid::StencilBackend;
+use spandrel_solvers::phase::unobserved;
+use spandrel_solvers::{PolynomialSmoother, StencilMultigrid};
 
 use super::made::{of_type, on_each, refused};
 use crate::case::numbers;
@@ -36,6 +37,10 @@ const CASES: [(&str, [bool; 3]); 12] = [
 /// For the kernels of a GPU, which keep f64 values in f32 on large grids.
 const LARGE: [(&str, [bool; 3]); 2] = [("poisson3d:71x70x69", [true; 3]), ("d3n27:64x65x63", [true; 3])];
 
+/// Smoothers of a cycle, and what the names of their trials end with.
+const SMOOTHERS: [(&str, PolynomialSmoother); 2] =
+    [("", PolynomialSmoother::Chebyshev(2)), ("-l1-jacobi", PolynomialSmoother::L1Jacobi(2))];
+
 pub(crate) fn trials<T: Real, D: StencilBackend<T> + 'static>(fleet: &Rc<Fleet<D>>, out: &mut Vec<Trial>) {
     let large = LARGE.into_iter().filter(|_| D::NAME == "cuda");
     for (spec, halved) in CASES.into_iter().chain(large) {
@@ -51,12 +56,14 @@ pub(crate) fn trials<T: Real, D: StencilBackend<T> + 'static>(fleet: &Rc<Fleet<D
         }
     }
     for (spec, uneven) in [("poisson3d:20x19x18", true), ("poisson3d:24", false), ("poisson2d9:61x50", true)] {
-        let fleet = fleet.clone();
-        out.push(Trial::new(format!("stencil-mg/dia/{}/{}/{spec}", T::NAME, fleet.name), move || {
-            let a = values::<T>(spec, uneven)?;
-            let wanted = cycle(&Cpu::with_threads(1)?, &a)?;
-            on_each::<D, T>(&fleet.devices, |be| same("a cycle", &cycle(be, &a)?, &wanted))
-        }));
+        for (suffix, smoother) in SMOOTHERS {
+            let fleet = fleet.clone();
+            out.push(Trial::new(format!("stencil-mg/dia/{}/{}/{spec}{suffix}", T::NAME, fleet.name), move || {
+                let a = values::<T>(spec, uneven)?;
+                let wanted = cycle(&Cpu::with_threads(1)?, &a, smoother)?;
+                on_each::<D, T>(&fleet.devices, |be| same("a cycle", &cycle(be, &a, smoother)?, &wanted))
+            }));
+        }
     }
     let fleet = fleet.clone();
     out.push(Trial::new(format!("stencil/dia/{}/{}/refusals", T::NAME, fleet.name), move || {
@@ -83,6 +90,8 @@ fn stencil<T: Real>(a: &Csr<T>) -> Result<Neighbours, crate::trial::Finding> {
     Neighbours::of(&Stencil::of(&grid)).ok_or_else(|| wrong("no stencil of nearest neighbours"))
 }
 
+const DIVISORS: [Divisor; 2] = [Divisor::Diagonal, Divisor::RowSum];
+
 fn matrices<T: Real, D: StencilBackend<T>>(be: &D, a: &Csr<T>, halved: [bool; 3]) -> Verdict {
     let of = stencil(a)?;
     let host = Dia::from_csr(a)?;
@@ -96,12 +105,15 @@ fn matrices<T: Real, D: StencilBackend<T>>(be: &D, a: &Csr<T>, halved: [bool; 3]
         same(&what, &m.stencil_rows(be, &of, step)?, &of.rows(host.offsets(), diagonals(), step)?)?;
     }
     let mut inverse = be.upload(&vec![T::nan(); a.nrows()])?;
-    let spectrum = m.stencil_spectrum(be, &of, &mut inverse)?;
-    let mut wanted = vec![T::nan(); a.nrows()];
-    let (bound, unfit, entries) = of.spectrum(host.offsets(), diagonals(), &mut wanted)?;
-    same("one over the diagonal", &Backend::<T>::download(be, &inverse)?, &wanted)?;
-    if spectrum != (Spectrum { bound, unfit, entries }) || entries != m.nnz() as u64 {
-        return Err(wrong(format!("{spectrum:?}, expected a bound of {bound:e}, {unfit:?}, {entries} entries")));
+    for divisor in DIVISORS {
+        Backend::<T>::write(be, &vec![T::nan(); a.nrows()], &mut inverse)?;
+        let spectrum = m.stencil_spectrum(be, &of, divisor, &mut inverse)?;
+        let mut wanted = vec![T::nan(); a.nrows()];
+        let (bound, unfit, entries) = of.spectrum(host.offsets(), diagonals(), divisor, &mut wanted)?;
+        same(&format!("one over {divisor:?}"), &Backend::<T>::download(be, &inverse)?, &wanted)?;
+        if spectrum != (Spectrum { bound, unfit, entries }) || entries != m.nnz() as u64 {
+            return Err(wrong(format!("{spectrum:?}, expected a bound of {bound:e}, {unfit:?}, {entries} entries")));
+        }
     }
     let to = Coarsening::new(of.size(), halved, 1);
     let (coarse, next) = (m.coarser_stencil(be, &of, &to)?, of.coarser(&to));
@@ -121,9 +133,32 @@ fn matrices<T: Real, D: StencilBackend<T>>(be: &D, a: &Csr<T>, halved: [bool; 3]
     for (row, value) in [(n - 1, 0.0), (n / 2, -1.0), (n / 3, f64::NAN), (0, f64::INFINITY)] {
         let spoilt = a.map_entries(|i, j, v| if i == row && j == row { T::from_f64(value) } else { v });
         let m = Mat::<D, Csr<T>>::load(be, spoilt)?.convert::<Dia<T>>(be)?;
-        let found = m.stencil_spectrum(be, &of, &mut inverse)?.unfit;
-        if found != Some(row) {
-            return Err(wrong(format!("a diagonal entry of {value} in row {row}: unfit is {found:?}")));
+        for divisor in DIVISORS {
+            let found = m.stencil_spectrum(be, &of, divisor, &mut inverse)?.unfit;
+            if found != Some(row) {
+                return Err(wrong(format!(
+                    "a diagonal entry of {value} in row {row}, {divisor:?}: unfit is {found:?}"
+                )));
+            }
+        }
+    }
+    // A sum that overflows, of entries that are finite.
+    let (row, most) = (n / 2, T::max_value());
+    let spoilt = a.map_entries(|i, j, v| match (i == row, j == row) {
+        (true, true) => most,
+        (true, false) | (false, true) => v.signum() * most,
+        _ => v,
+    });
+    let m = Mat::<D, Csr<T>>::load(be, spoilt)?.convert::<Dia<T>>(be)?;
+    for divisor in DIVISORS {
+        let unfit = m.stencil_spectrum(be, &of, divisor, &mut inverse)?.unfit;
+        let first = match divisor {
+            Divisor::Diagonal => None,
+            // One entry of this size does not overflow, so the rows beside it are fit.
+            Divisor::RowSum => Some(row),
+        };
+        if unfit != first {
+            return Err(wrong(format!("a sum that overflows in row {row}, {divisor:?}: unfit is {unfit:?}")));
         }
     }
     Ok(())
@@ -222,8 +257,14 @@ fn vectors<T: Real, D: StencilBackend<T>>(be: &D, a: &Csr<T>, halved: [bool; 3])
 }
 
 /// M^-1 applied to always the same numbers.
-fn cycle<T: Real, D: StencilBackend<T>>(be: &D, a: &Csr<T>) -> Result<Vec<T>, crate::trial::Finding> {
-    let m = StencilMultigrid::<T, D>::new(be, a.clone()).map_err(|error| wrong(error.to_string()))?;
+fn cycle<T: Real, D: StencilBackend<T>>(
+    be: &D,
+    a: &Csr<T>,
+    smoother: PolynomialSmoother,
+) -> Result<Vec<T>, crate::trial::Finding> {
+    let on_device = Mat::load(be, a.clone())?;
+    let m = StencilMultigrid::<T, D>::of(be, &on_device, None, smoother, &mut unobserved)
+        .map_err(|error| wrong(error.to_string()))?;
     let r = Backend::<T>::upload(be, &numbers::<T>(7, a.nrows()))?;
     let mut z = Backend::<T>::upload(be, &vec![T::nan(); a.nrows()])?;
     m.apply(be, None, &r, &mut z)?;
@@ -245,7 +286,7 @@ fn refusals<T: Real, D: StencilBackend<T>>(be: &D) -> Verdict {
     let (mut fine, mut coarse, mut short) = (zeros(72)?, zeros(16)?, zeros(5)?);
     refused(m.coarser_stencil(be, &other, &to), "a column")?;
     refused(m.coarser_stencil(be, &of, &Coarsening::new(other.size(), [true; 3], 1)), "the fine grid")?;
-    refused(m.stencil_spectrum(be, &of, &mut short), "the inverse of the diagonal")?;
+    refused(m.stencil_spectrum(be, &of, Divisor::Diagonal, &mut short), "the inverse of the divisors")?;
     refused(m.stencil_rows(be, &other, 1), "a column")?;
     refused(m.stencil_rows(be, &of, 0), "a step")?;
     refused(be.restrict(None, &to, &short, &mut coarse), "r")?;
@@ -266,6 +307,6 @@ fn refusals<T: Real, D: StencilBackend<T>>(be: &D) -> Verdict {
         Ok(()) => Err(wrong("a matrix that is not symmetric is taken")),
     };
     unsupported(m.coarser_stencil(be, &of, &to).map(drop))?;
-    unsupported(m.stencil_spectrum(be, &of, &mut fine).map(drop))?;
+    unsupported(m.stencil_spectrum(be, &of, Divisor::Diagonal, &mut fine).map(drop))?;
     unsupported(m.stencil_rows(be, &of, 1).map(drop))
 }

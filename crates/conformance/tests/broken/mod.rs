@@ -67,7 +67,8 @@ pub(crate) enum Flaw {
     Drifts,
     /// A kernel panics.
     Panics,
-    /// A triangular solve divides by the diagonal instead of multiplying with its reciprocal.
+    /// A triangular solve divides by the diagonal instead of multiplying with its reciprocal, and a smoother of
+    /// stencils by the diagonal instead of the sum of a row.
     DividesByDiagonal,
     /// A row of a triangular solve is summed from the diagonal outwards.
     SumsBackwards,

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use spandrel_backend::{Convert, Converted, Gate, Load, Relax, Result, Spectrum, Stencils};
-use spandrel_formats::{Coarsening, Csr, Dia, Diagonals, Format, Neighbours, Real};
+use spandrel_formats::{Coarsening, Csr, Dia, Diagonals, Divisor, Format, Neighbours, Real};
 
 use super::products::Kept;
 use super::{Broken, Flaw};
@@ -37,8 +37,15 @@ impl<T: Real, B: Stencils<T>> Stencils<T> for Broken<B> {
         Ok(kept(self.inner.coarser_stencil(&a.inner, of, to)?, host))
     }
 
-    fn stencil_spectrum(&self, a: &Self::Resident, of: &Neighbours, inverse: &mut Self::Vector) -> Result<Spectrum> {
-        let found = self.inner.stencil_spectrum(&a.inner, of, inverse)?;
+    fn stencil_spectrum(
+        &self,
+        a: &Self::Resident,
+        of: &Neighbours,
+        divisor: Divisor,
+        inverse: &mut Self::Vector,
+    ) -> Result<Spectrum> {
+        let divisor = if self.flaw == Flaw::DividesByDiagonal { Divisor::Diagonal } else { divisor };
+        let found = self.inner.stencil_spectrum(&a.inner, of, divisor, inverse)?;
         // The diagonal as if it bounded the spectrum.
         let bound = if self.flaw == Flaw::DropsLastEntry { 1.0 } else { found.bound };
         Ok(Spectrum { bound, ..found })

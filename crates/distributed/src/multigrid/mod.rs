@@ -10,9 +10,9 @@
 //! Order: that of one device. The entries of an own row, the restriction to an own point and the interpolation to one
 //! have the same terms in the same order on a part of the grid.
 //!
-//! Cost: at each end of each grid a rank computes with 2 `degree` extra planes, at least 4, and with one more at the
-//! start if the first plane would otherwise have an odd number. The set-up brings the rows of these planes, and the
-//! coefficients of coarse ones, through the host.
+//! Cost: at each end of each grid a rank computes with 2 `degree` extra planes, at least 4, and with one more for
+//! l1-Jacobi. There is one more at the start if the first plane would otherwise have an odd number. The set-up brings
+//! the rows of these planes, and the coefficients of coarse ones, through the host.
 
 mod setup;
 mod slab;
@@ -24,7 +24,7 @@ use spandrel_backend::{Backend, Entries, Gate, Preconditioner};
 use spandrel_formats::{Coarsening, Real};
 use spandrel_solvers::multigrid::StencilBackend;
 use spandrel_solvers::multigrid::grid::{MOST_INVERTED, StencilGrid, StencilWork, check, no_stencil};
-use spandrel_solvers::{Error, Result, StencilMultigrid};
+use spandrel_solvers::{Error, PolynomialSmoother, Result, StencilMultigrid};
 
 use crate::communicator::Communicator;
 use crate::device::{Distributed, Vector};
@@ -48,7 +48,7 @@ type VectorOf<T, B> = <B as Backend<T>>::Vector;
 #[derive(Clone, Copy, Debug)]
 struct Limits {
     grids: Option<usize>,
-    degree: usize,
+    smoother: PolynomialSmoother,
     gathered: usize,
 }
 
@@ -65,7 +65,6 @@ pub struct DistributedMultigrid<T: Real, B: MultigridDevice<T>> {
     /// Brings a vector of the solver to the first grid, and back.
     entry: Exchange<T, B>,
     grids: Vec<Grid<T, B>>,
-    degree: usize,
     /// `None` if the last grid is too large for every rank to hold.
     bottom: Option<Bottom<T, B>>,
     work: Mutex<Vec<Work<VectorOf<T, B>>>>,
@@ -142,21 +141,21 @@ impl<T: Real, B: MultigridDevice<T>> fmt::Debug for DistributedMultigrid<T, B> {
 }
 
 impl<T: Real, B: MultigridDevice<T>> DistributedMultigrid<T, B> {
-    /// Sets up the cycle for a symmetric positive definite stencil from the rows of each rank, with a smoother of
-    /// [`spandrel_solvers::MgOptions::DEGREE`]. Waits for the other ranks.
+    /// Sets up the cycle for a symmetric positive definite stencil from the rows of each rank. Waits for the other
+    /// ranks.
     ///
     /// ```
     /// use spandrel_backend::Backend;
     /// use spandrel_backend_cpu::Cpu;
     /// use spandrel_distributed::{Distributed, DistributedMat, DistributedMultigrid, Threads, generate_rows};
     /// use spandrel_formats::{Csr, generate::Spec};
-    /// use spandrel_solvers::{MgOptions, Options, cg};
+    /// use spandrel_solvers::{Options, PolynomialSmoother, cg};
     ///
     /// let spec = Spec::parse("poisson3d:20")?;
     /// let ended = Threads::run(2, |team| {
     ///     let be = &Distributed::new(Cpu::with_threads(1)?, team);
     ///     let rows = generate_rows::<f64, _, _>(be, &spec)?;
-    ///     let m = DistributedMultigrid::new(be, &rows, None, MgOptions::DEGREE)?;
+    ///     let m = DistributedMultigrid::new(be, &rows, None, PolynomialSmoother::default())?;
     ///     let b = be.upload(&vec![1.0; rows.len()])?;
     ///     let a = DistributedMat::<Cpu, Csr<f64>>::from_rows(be, rows)?;
     ///     let mut x = be.zeros(8000)?;
@@ -173,14 +172,14 @@ impl<T: Real, B: MultigridDevice<T>> DistributedMultigrid<T, B> {
         be: &Distributed<B, C>,
         rows: &Rows<T>,
         grids: Option<usize>,
-        degree: usize,
+        smoother: PolynomialSmoother,
     ) -> Result<Self> {
-        be.together(check(grids, degree))?;
+        be.together(check(grids, smoother))?;
         let layout = be.lay_out_rows(rows)?;
         if rows.ncols() == layout.len() as u64 && !Survey::of(be, &layout, rows)?.symmetric {
             return be.together(Err(no_stencil()));
         }
-        Self::of(be, rows, grids, degree, GATHERED)
+        Self::of(be, rows, grids, smoother, GATHERED)
     }
 
     /// As [`DistributedMultigrid::new`] for a matrix that is known to equal its transpose. Grids of at most `gathered`
@@ -192,16 +191,16 @@ impl<T: Real, B: MultigridDevice<T>> DistributedMultigrid<T, B> {
         be: &Distributed<B, C>,
         rows: &Rows<T>,
         grids: Option<usize>,
-        degree: usize,
+        smoother: PolynomialSmoother,
         gathered: usize,
     ) -> Result<Self> {
-        be.together(check(grids, degree))?;
+        be.together(check(grids, smoother))?;
         let layout = be.lay_out_rows(rows)?;
         let (nrows, ncols) = (layout.len(), rows.ncols() as usize);
         if nrows != ncols {
             return be.together(Err(Error::NotSquare { solver: "mg", nrows, ncols }));
         }
-        setup::hierarchy(be, &layout, rows, &Limits { grids, degree, gathered })
+        setup::hierarchy(be, &layout, rows, &Limits { grids, smoother, gathered })
     }
 
     fn with<C: Communicator>(
@@ -210,7 +209,6 @@ impl<T: Real, B: MultigridDevice<T>> DistributedMultigrid<T, B> {
         entry: Exchange<T, B>,
         (grids, bottom): (Vec<Grid<T, B>>, Option<Bottom<T, B>>),
         sizes: Vec<[usize; 3]>,
-        degree: usize,
     ) -> Result<Self> {
         let device = be.device();
         let of = |grid: &Grid<T, B>| {
@@ -225,7 +223,7 @@ impl<T: Real, B: MultigridDevice<T>> DistributedMultigrid<T, B> {
         };
         let work = grids.iter().map(of).chain(bottom.iter().map(last)).collect::<spandrel_backend::Result<_>>();
         let work = Mutex::new(be.together(work)?);
-        Ok(Self { layout: Arc::clone(layout), entry, grids, degree, bottom, work, sizes })
+        Ok(Self { layout: Arc::clone(layout), entry, grids, bottom, work, sizes })
     }
 
     /// The extents X, Y, Z of each grid, finest first.
@@ -262,14 +260,14 @@ impl<T: Real, B: MultigridDevice<T>> DistributedMultigrid<T, B> {
             be.told(part.alone(device, gate, s, here, x))?;
             return Ok(true);
         };
-        be.told(part.down(device, gate, (self.degree, to), s, here, x, of_next))?;
+        be.told(part.down(device, gate, to, s, here, x, of_next))?;
         if !restricted.bring(be, gate, of_next, &mut below[0].s)? || !self.cycle(be, gate, coarser, below)? {
             return Ok(false);
         }
         if !back.bring(be, gate, &below[0].x, e)? {
             return Ok(false);
         }
-        be.told(part.up(device, gate, (self.degree, to), e, s, here, x))?;
+        be.told(part.up(device, gate, to, e, s, here, x))?;
         Ok(true)
     }
 }

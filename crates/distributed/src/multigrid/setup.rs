@@ -164,19 +164,19 @@ pub(super) fn hierarchy<T: Real, B: MultigridDevice<T>, C: Communicator>(
     limits: &Limits,
 ) -> Result<DistributedMultigrid<T, B>> {
     let (device, team, rank, n) = (be.device(), be.team(), be.rank(), layout.len());
-    let Limits { degree, .. } = *limits;
+    let Limits { smoother, .. } = *limits;
     let entry = |needed| be.told(Exchange::new(device, team, layout.partition(), &Needed::Range(needed)));
     if limits.is_whole(n) {
         let a = brought(be, rows, |_| 0..n as u64)?;
         let made = || {
             let a = Mat::load(device, a)?;
-            StencilMultigrid::of(device, &a, limits.grids, degree, &mut spandrel_solvers::phase::unobserved)
+            StencilMultigrid::of(device, &a, limits.grids, smoother, &mut spandrel_solvers::phase::unobserved)
         };
         let bottom = Bottom { cycle: be.together(made())?, of: n };
         let sizes = bottom.cycle.sizes().to_vec();
-        return DistributedMultigrid::with(be, layout, entry(0..n as u64)?, (Vec::new(), Some(bottom)), sizes, degree);
+        return DistributedMultigrid::with(be, layout, entry(0..n as u64)?, (Vec::new(), Some(bottom)), sizes);
     }
-    let mut slab = Slab::finest(stencil(be, layout, rows)?, layout.partition(), rank, degree);
+    let mut slab = Slab::finest(stencil(be, layout, rows)?, layout.partition(), rank, smoother);
     let entry = entry(slab.rows(rank))?;
     let a = brought(be, rows, |rank| slab.rows(rank))?;
     let a = Arc::new(a);
@@ -188,7 +188,7 @@ pub(super) fn hierarchy<T: Real, B: MultigridDevice<T>, C: Communicator>(
             // The whole matrix has diagonals that these rows lack.
             false => Mat::load(device, Dia::on_diagonals(&a, offsets)?)?,
         };
-        Ok(StencilGrid::new(device, slab.local(), diagonals)?)
+        Ok(StencilGrid::new(device, slab.local(), diagonals, smoother)?)
     };
     let (finest, spectrum) = be.together(made().map_err(|error: Error| error))?;
     let first = slab.rows(rank).start;
@@ -232,7 +232,7 @@ pub(super) fn hierarchy<T: Real, B: MultigridDevice<T>, C: Communicator>(
             let made = || {
                 let a = Mat::load(device, next.of().matrix(&places)?)?;
                 let levels = limits.grids.map(|most| most - sizes.len());
-                StencilMultigrid::below(device, next.of().clone(), a, levels, degree)
+                StencilMultigrid::below(device, next.of().clone(), a, levels, smoother)
             };
             let Some(cycle) = be.together(made().map_err(|error| error.below(sizes.len())))? else { break };
             sizes.extend_from_slice(cycle.sizes());
@@ -250,7 +250,7 @@ pub(super) fn hierarchy<T: Real, B: MultigridDevice<T>, C: Communicator>(
         let places = next.brought(team, places)?;
         let made = || {
             let a = Mat::load(device, next.local().matrix(&places)?)?;
-            Ok(StencilGrid::new(device, next.local(), a)?)
+            Ok(StencilGrid::new(device, next.local(), a, smoother)?)
         };
         let (part, spectrum) = be.together(made().map_err(|error: Error| error))?;
         let (bound, unfit) = agreed(be, next.rows(rank).start, spectrum)?;
@@ -263,5 +263,5 @@ pub(super) fn hierarchy<T: Real, B: MultigridDevice<T>, C: Communicator>(
         grids.push(Grid { part: part.with_bound(bound), down: None });
         slab = next;
     }
-    DistributedMultigrid::with(be, layout, entry, (grids, bottom), sizes, degree)
+    DistributedMultigrid::with(be, layout, entry, (grids, bottom), sizes)
 }

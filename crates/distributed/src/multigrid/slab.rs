@@ -6,6 +6,7 @@ use std::ops::Range;
 
 use spandrel_backend::Result;
 use spandrel_formats::{Coarsening, NEIGHBOURS, Neighbours, Real};
+use spandrel_solvers::PolynomialSmoother;
 use spandrel_solvers::multigrid::grid::DEGREES;
 
 use crate::communicator::Communicator;
@@ -33,7 +34,7 @@ fn held(own: &Range<usize>, planes: usize, depth: usize) -> Range<usize> {
 
 impl Slab {
     /// The planes of the finest grid: those that begin in the rows of a rank are its own.
-    pub(super) fn finest(of: Neighbours, rows: &Partition, rank: usize, degree: usize) -> Self {
+    pub(super) fn finest(of: Neighbours, rows: &Partition, rank: usize, smoother: PolynomialSmoother) -> Self {
         let axis = (0..3).rev().find(|&axis| of.size()[axis] > 1).unwrap_or(0);
         let plane = of.size()[..axis].iter().product::<usize>() as u64;
         let whole = |row: u64| row.div_ceil(plane) as usize;
@@ -41,7 +42,12 @@ impl Slab {
         let owned = ranges.map(|rows| whole(rows.start)..whole(rows.end)).collect();
         // Half a cycle forms up to 2 `degree` products after an exchange, and each makes one more plane wrong. One
         // plane beyond the own ones must still be right, because the first own row may lie inside a plane.
-        Self { of, axis, owned, rank, depth: (2 * degree).max(DEGREES) }
+        let wrong = match smoother {
+            PolynomialSmoother::Chebyshev(_) => 0,
+            // The row sums of the outermost plane lack the entries of the next plane, so the first step makes it wrong.
+            PolynomialSmoother::L1Jacobi(_) => 1,
+        };
+        Self { of, axis, owned, rank, depth: wrong + (2 * smoother.degree()).max(DEGREES) }
     }
 
     /// The planes of the next grid. Each belongs to the rank that owns it on this grid.
@@ -166,15 +172,21 @@ mod tests {
     #[test]
     fn planes_are_shared_out_on_every_grid() {
         let rows = Partition::new(vec![0, 3072, 3072, 9216, 11 * 12 * 90]).unwrap();
-        for degree in 1..=4 {
+        let smoothers = (1..=4).flat_map(|degree| {
+            [
+                (PolynomialSmoother::Chebyshev(degree), 2 * degree),
+                (PolynomialSmoother::L1Jacobi(degree), 2 * degree + 1),
+            ]
+        });
+        for (smoother, depth) in smoothers {
             let mut slabs: Vec<Slab> =
-                (0..4).map(|rank| Slab::finest(stencil([11, 12, 90]), &rows, rank, degree)).collect();
+                (0..4).map(|rank| Slab::finest(stencil([11, 12, 90]), &rows, rank, smoother)).collect();
             for halved in [[true; 3], [true, true, false], [true; 3], [false, false, true]] {
                 for (rank, slab) in slabs.iter().enumerate() {
                     let (held, own) = (slab.held(rank), slab.owned[rank].clone());
                     assert!(held.start % 2 == 0 && held.end <= slab.planes());
-                    assert!(held.start == 0 || held.start + 2 * degree <= own.start);
-                    assert!(held.end == slab.planes() || held.end >= own.end + 2 * degree);
+                    assert!(held.start == 0 || held.start + depth <= own.start);
+                    assert!(held.end == slab.planes() || held.end >= own.end + depth);
                     assert_eq!(slab.local().points() as u64, slab.rows(rank).end - slab.rows(rank).start);
                     assert_eq!(slab.partition().rows(rank), slab.own(rank));
                     let to = slab.coarsening(halved);

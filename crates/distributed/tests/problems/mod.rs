@@ -14,7 +14,7 @@ use spandrel_formats::Csr;
 use spandrel_solvers::phase::unobserved;
 use spandrel_solvers::{
     Amg, AmgOptions, BiCgStab, Cg, Chebyshev, Error, Gmres, GmresOptions, Identity, Jacobi, Method, Options, Outcome,
-    StencilMultigrid,
+    PolynomialSmoother, StencilMultigrid,
 };
 
 /// Longer than any test waits for a message.
@@ -28,9 +28,8 @@ pub(crate) enum Preconditioner {
     Chebyshev(usize),
     /// Options, and up to how many rows a grid is brought to every rank.
     Amg(AmgOptions, usize),
-    /// The largest number of grids, the degree of the smoother, and up to how many points a grid is brought to every
-    /// rank.
-    Mg(Option<usize>, usize, usize),
+    /// The largest number of grids, the smoother, and up to how many points a grid is brought to every rank.
+    Mg(Option<usize>, PolynomialSmoother, usize),
 }
 
 /// A matrix and a right-hand side.
@@ -94,8 +93,8 @@ pub(crate) fn on_one_device(system: &System, solve: &Solve) -> (Vec<f64>, Outcom
                 solved!(be, a, &Chebyshev::new(be, system.a.clone(), degree)?, b, n, solve)
             }
             Preconditioner::Amg(options, _) => solved!(be, a, &Amg::new(be, &system.a, &options)?, b, n, solve),
-            Preconditioner::Mg(grids, degree, _) => {
-                solved!(be, a, &StencilMultigrid::of(be, a, grids, degree, &mut unobserved)?, b, n, solve)
+            Preconditioner::Mg(grids, smoother, _) => {
+                solved!(be, a, &StencilMultigrid::of(be, a, grids, smoother, &mut unobserved)?, b, n, solve)
             }
         };
         Ok((be.download(&x)?, outcome))
@@ -126,8 +125,8 @@ pub(crate) fn rank<C: Communicator>(
         Preconditioner::Amg(options, gathered) => {
             solved!(be, a, &DistributedAmg::of(be, &rows, &options, gathered)?, b, n, solve)
         }
-        Preconditioner::Mg(grids, degree, gathered) => {
-            solved!(be, a, &DistributedMultigrid::of(be, &rows, grids, degree, gathered)?, b, n, solve)
+        Preconditioner::Mg(grids, smoother, gathered) => {
+            solved!(be, a, &DistributedMultigrid::of(be, &rows, grids, smoother, gathered)?, b, n, solve)
         }
     };
     Ok((be.gather(&x)?, outcome))

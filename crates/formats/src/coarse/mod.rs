@@ -22,7 +22,7 @@ mod neighbours;
 use crate::{Csr, Grid, Real, Result};
 
 pub use interpolation::Injection;
-pub use neighbours::{Diagonals, NEIGHBOURS, Neighbours};
+pub use neighbours::{Diagonals, Divisor, NEIGHBOURS, Neighbours};
 
 use axis::{Axis, Mode};
 use gather::{Gather, Tables};

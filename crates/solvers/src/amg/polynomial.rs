@@ -22,7 +22,7 @@ const WEIGHTS: [&[f64]; DEGREES] = [
 /// The coefficients of one step.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(crate) struct Step {
-    /// Of the previous z; 0 in the first step.
+    /// Of the previous z; 0 if that is not read.
     pub(crate) kept: f64,
     /// Of the residual.
     pub(crate) taken: f64,
@@ -32,11 +32,14 @@ pub(crate) struct Step {
 
 /// The steps of a smoother of a degree from 1 to [`DEGREES`], with `bound` on the eigenvalues of D^-1 A.
 pub(crate) fn steps(degree: usize, bound: f64) -> impl Iterator<Item = Step> {
-    WEIGHTS[degree - 1].iter().enumerate().map(move |(before, &weight)| {
-        let k = before as f64 + 1.0;
-        let kept = if before == 0 { 0.0 } else { (2.0 * k - 3.0) / (2.0 * k + 1.0) };
-        Step { kept, taken: (8.0 * k - 4.0) / (2.0 * k + 1.0) / bound, weight }
-    })
+    (0..degree).map(move |before| step(degree, before, bound))
+}
+
+/// The step of [`steps`] that follows `before` others.
+pub(crate) fn step(degree: usize, before: usize, bound: f64) -> Step {
+    let (k, weight) = (before as f64 + 1.0, WEIGHTS[degree - 1][before]);
+    let kept = if before == 0 { 0.0 } else { (2.0 * k - 3.0) / (2.0 * k + 1.0) };
+    Step { kept, taken: (8.0 * k - 4.0) / (2.0 * k + 1.0) / bound, weight }
 }
 
 #[cfg(test)]

@@ -45,7 +45,7 @@ use spandrel_sptrsv::triangle::divisors;
 pub use expected::{Expected, NotExpected, smooths_by_polynomials};
 pub use grid::StencilBackend;
 pub use hierarchy::{Hierarchy, LEAST};
-pub use options::{MgOptions, MgSmoother};
+pub use options::{MgOptions, MgSmoother, PolynomialSmoother};
 pub use smoother::{Halves, Planned, Smoother};
 pub use stencil::StencilMultigrid;
 

@@ -3,17 +3,21 @@
 //!
 //! Grids, interpolation P and coarse operators are those of [`super::Hierarchy::galerkin`], except that the part of P^T
 //! A P below the diagonal is a mirror image of the part above it. The coarsest grid is solved with its inverse. One
-//! cycle, where D is the diagonal of A:
+//! cycle:
 //! ```text
-//! x <- smooth(0, s);   t <- s - A x             Chebyshev of the fourth kind in D^-1 A, `degree` steps
+//! x <- smooth(0, s);   t <- s - A x             a polynomial in D^-1 A, `degree` steps
 //! s_c <- P^T t;        x_c <- cycle(s_c)        the inverse on the coarsest grid
 //! x <- x + P x_c;      x <- smooth(x, s)        the same polynomial, so that the cycle is symmetric
 //! ```
 //! P is applied without a matrix. Operators are stored by diagonals. A GPU stores only half of the diagonals, and in
 //! f32 if that loses nothing.
 //!
+//! The polynomial is Chebyshev's of the fourth kind, where D is the diagonal of A, or (1 - t)^degree, where D has the
+//! sum of magnitudes of each row (l1-Jacobi): see [`PolynomialSmoother`].
+//!
 //! M is symmetric (to rounding) and positive definite if A is: the polynomial is below 1 in magnitude up to a rigorous
-//! bound on the eigenvalues of D^-1 A.
+//! bound on the eigenvalues of D^-1 A. For l1-Jacobi this bound is 1, because D - A and D + A have rows whose diagonal
+//! is at least the sum of the other magnitudes (Gershgorin).
 //!
 //! The grid is found from only the offsets of the diagonals. It is right if all entries of the matrix lie inside the
 //! stencil.
@@ -23,18 +27,18 @@
 //! cycle and the hierarchy have the same bits on every backend and for any number of threads.
 //!
 //! References: Trottenberg, Oosterlee, Schuller, Multigrid, 2001; Lottes 2023, Optimal polynomial smoothers for
-//! multigrid V-cycles.
+//! multigrid V-cycles; Baker, Falgout, Kolev, Yang 2011, Multigrid smoothers for ultraparallel computing.
 
 use std::fmt;
 
 use spandrel_backend::{Backend, Coeff, Gate, IntoArc, Mat, Order, Preconditioner, Spmv};
 use spandrel_formats::{Coarsening, Csr, Dense, Dia, NEIGHBOURS, Neighbours, Real};
 
-use super::MgOptions;
 use super::grid::{
     MOST_INVERTED, StencilBackend, StencilGrid, StencilWork, VectorOf, check, halved, looked_at, no_stencil,
     sampled_every, unfit_row,
 };
+use super::options::PolynomialSmoother;
 use crate::amg::coarsest::{Indefinite, inverse};
 use crate::phase::{Phase, SetupWatcher, unobserved};
 use crate::pool::Pool;
@@ -46,7 +50,6 @@ const COARSEST: usize = 300;
 /// The V-cycle as M^-1. See the module's head.
 pub struct StencilMultigrid<T: Real, B: StencilBackend<T>> {
     grids: Vec<Level<T, B>>,
-    degree: usize,
     /// The inverse of the coarsest operator, if it was made.
     coarsest: Option<Mat<B, Dense<T>>>,
     work: Pool<Vec<Work<VectorOf<T, B>>>>,
@@ -87,13 +90,13 @@ impl<T: Real, B: StencilBackend<T>> fmt::Debug for StencilMultigrid<T, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("StencilMultigrid")
             .field("sizes", &self.sizes)
-            .field("degree", &self.degree)
+            .field("smoother", &self.smoother())
             .finish_non_exhaustive()
     }
 }
 
 impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
-    /// Sets up the cycle with the smoother of [`MgOptions::DEGREE`] and brings the matrix onto the device.
+    /// Sets up the cycle with the default [`PolynomialSmoother`] and brings the matrix onto the device.
     ///
     /// ```
     /// use spandrel_backend::{Backend, Mat};
@@ -113,34 +116,35 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
     /// # Errors
     /// As [`StencilMultigrid::of`].
     pub fn new(be: &B, a: impl IntoArc<Csr<T>>) -> Result<Self> {
-        Self::of(be, &Mat::load(be, a)?, None, MgOptions::DEGREE, &mut unobserved)
+        Self::of(be, &Mat::load(be, a)?, None, PolynomialSmoother::default(), &mut unobserved)
     }
 
-    /// Sets up the cycle for a matrix on the device, with at most `levels` grids and a smoother of this degree, 1 to 4.
-    /// Tells `watcher` of each coarse operator before it is formed. The host reads sizes, a sample of rows per grid and
-    /// the coarsest operator. Blocks; must not be recorded.
+    /// Sets up the cycle for a matrix on the device, with at most `levels` grids and a smoother of degree 1 to 4. Tells
+    /// `watcher` of each coarse operator before it is formed. The host reads sizes, a sample of rows per grid and the
+    /// coarsest operator. Blocks; must not be recorded.
     ///
     /// # Errors
     /// - [`Error::NotSquare`]; [`Error::Unsupported`] for a matrix that is no symmetric stencil of nearest neighbours
     ///   with one unknown per point, or does not equal its transpose bit for bit.
     /// - [`Error::Diagonal`] with the first row whose diagonal entry is not positive and finite;
-    ///   [`Error::NotFinite`] for one with another entry that is not finite; [`Error::NotPositive`] where the coarsest
-    ///   grid shows that the matrix is not positive semidefinite.
+    ///   [`Error::NotFinite`] for one with another entry that is not finite; [`Error::Diagonal`] also for one whose sum
+    ///   of magnitudes overflows, if the smoother divides by it; [`Error::NotPositive`] where the coarsest grid shows
+    ///   that the matrix is not positive semidefinite.
     /// - [`Error::Parameter`] for a degree or a number of grids out of its range.
     /// - A backend that fails, and [`Error::Interrupted`].
     pub fn of(
         be: &B,
         a: &Mat<B, Csr<T>>,
         levels: Option<usize>,
-        degree: usize,
+        smoother: PolynomialSmoother,
         watcher: SetupWatcher<'_>,
     ) -> Result<Self> {
-        check(levels, degree)?;
+        check(levels, smoother)?;
         if a.nrows() != a.ncols() {
             return Err(Error::NotSquare { solver: "mg", nrows: a.nrows(), ncols: a.ncols() });
         }
-        let made = hierarchy(be, a, levels, watcher)?;
-        Self::with(be, made, levels, degree)
+        let made = hierarchy(be, a, levels, smoother, watcher)?;
+        Self::with(be, made, levels)
     }
 
     /// Sets up the cycle for an operator that is itself a coarse operator of another hierarchy, with at most `levels`
@@ -153,20 +157,20 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
         of: Neighbours,
         a: Mat<B, Dia<T>>,
         levels: Option<usize>,
-        degree: usize,
+        smoother: PolynomialSmoother,
     ) -> Result<Option<Self>> {
-        check(levels, degree)?;
-        let (grid, spectrum) = StencilGrid::new(be, of, a)?;
+        check(levels, smoother)?;
+        let (grid, spectrum) = StencilGrid::new(be, of, a, smoother)?;
         if spectrum.unfit.is_some() {
             return Ok(None);
         }
         let made = coarsened(be, grid, levels, &mut unobserved)?;
-        Self::with(be, made, levels, degree).map(Some)
+        Self::with(be, made, levels).map(Some)
     }
 
-    fn with(be: &B, (grids, coarsest): Hierarchy<T, B>, levels: Option<usize>, degree: usize) -> Result<Self> {
+    fn with(be: &B, (grids, coarsest): Hierarchy<T, B>, levels: Option<usize>) -> Result<Self> {
         let (work, sizes) = (Pool::new(Work::new(be, &grids)?), sizes(&grids));
-        Ok(Self { grids, degree, coarsest, work, sizes, levels })
+        Ok(Self { grids, coarsest, work, sizes, levels })
     }
 
     /// Takes another matrix on the same grid. It repeats the set-up but keeps the scratch vectors. Addresses change, so
@@ -180,7 +184,7 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
         if a.nrows() != n {
             return Err(Error::rows("mg", "the matrix", a.nrows(), n, crate::error::SAME_SIZE));
         }
-        let (grids, coarsest) = hierarchy(be, a, self.levels, &mut unobserved)?;
+        let (grids, coarsest) = hierarchy(be, a, self.levels, self.smoother(), &mut unobserved)?;
         let sizes = sizes(&grids);
         if sizes != self.sizes {
             self.work = Pool::new(Work::new(be, &grids)?);
@@ -192,6 +196,10 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
     /// The extents X, Y, Z of each grid, finest first.
     pub fn sizes(&self) -> &[[usize; 3]] {
         &self.sizes
+    }
+    /// The smoother of every grid.
+    pub fn smoother(&self) -> PolynomialSmoother {
+        self.grids[0].grid.smoother
     }
     /// The number of entries of all matrices that a cycle reads.
     pub fn nnz(&self) -> usize {
@@ -210,14 +218,19 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
     /// The bytes that one cycle must move: each product by its model; vectors between operations are read and written
     /// once.
     pub fn bytes(&self) -> u64 {
-        let degree = self.degree as u64;
+        let degree = self.smoother().degree() as u64;
+        // Two smoothings. A step reads the divisors, the residual, z and x, and writes z and x, except that the very
+        // first step does not read x. A Chebyshev polynomial does not read z in its first step, l1-Jacobi in none.
+        let passes = match self.smoother() {
+            PolynomialSmoother::Chebyshev(_) => 12 * degree - 3,
+            PolynomialSmoother::L1Jacobi(_) => 10 * degree - 1,
+        };
         let grid = |Level { grid, to }: &Level<T, B>| match to {
             None => 0,
             Some(to) => {
                 let [fine, coarse] = [grid.points(), to.coarse().iter().product()].map(|n| (n * T::BYTES) as u64);
-                // Two smoothings of `degree` steps with six passes each, except that the very first step reads neither
-                // z nor x; a copy of the right-hand side for each residual; restriction and prolongation.
-                2 * degree * grid.a().spmv_bytes() + (12 * degree - 3 + 2 * 2 + 3) * fine + 2 * coarse
+                // The smoothings; a copy of the right-hand side for each residual; restriction and prolongation.
+                2 * degree * grid.a().spmv_bytes() + (passes + 2 * 2 + 3) * fine + 2 * coarse
             }
         };
         self.coarsest.as_ref().map_or(0, Mat::spmv_bytes) + self.grids.iter().map(grid).sum::<u64>()
@@ -246,15 +259,15 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
                 None => grid.alone(be, gate, s, here, x),
             };
         };
-        grid.down(be, gate, (self.degree, to), s, here, x, of_next)?;
+        grid.down(be, gate, to, s, here, x, of_next)?;
         self.cycle(be, gate, coarser, below, of_next, coarse)?;
-        grid.up(be, gate, (self.degree, to), coarse, s, here, x)
+        grid.up(be, gate, to, coarse, s, here, x)
     }
 }
 
-// SAFETY: one fixed sequence of operations, which depends on `degree` and the bounds of the grids; these change only
-// while nothing borrows the preconditioner. Its buffers are those of the matrices and vectors made with it, which are
-// neither replaced nor lent out while it is borrowed.
+// SAFETY: one fixed sequence of operations, which depends on the smoothers and the bounds of the grids; these change
+// only while nothing borrows the preconditioner. Its buffers are those of the matrices and vectors made with it, which
+// are neither replaced nor lent out while it is borrowed.
 unsafe impl<T: Real, B: StencilBackend<T>> Preconditioner<T, B> for StencilMultigrid<T, B> {
     fn len(&self) -> Option<usize> {
         Some(self.grids[0].grid.points())
@@ -282,6 +295,7 @@ fn hierarchy<T: Real, B: StencilBackend<T>>(
     be: &B,
     a: &Mat<B, Csr<T>>,
     levels: Option<usize>,
+    smoother: PolynomialSmoother,
     watcher: SetupWatcher<'_>,
 ) -> Result<Hierarchy<T, B>> {
     let diagonals = a.convert::<Dia<T>>(be).map_err(|error| match error {
@@ -289,7 +303,7 @@ fn hierarchy<T: Real, B: StencilBackend<T>>(
         spandrel_backend::Error::Format(_) => no_stencil(),
         other => other.into(),
     })?;
-    coarsened(be, finest(be, diagonals)?, levels, watcher)
+    coarsened(be, finest(be, diagonals, smoother)?, levels, watcher)
 }
 
 /// The grids below a finest one.
@@ -311,7 +325,7 @@ fn coarsened<T: Real, B: StencilBackend<T>>(
         Phase::Coarsening { grid: count }.begin(watcher)?;
         let to = Coarsening::new(fine.of().size(), halved, 1);
         let coarse = fine.a().coarser_stencil(be, fine.of(), &to)?;
-        let (grid, spectrum) = StencilGrid::new(be, fine.of().coarser(&to), coarse)?;
+        let (grid, spectrum) = StencilGrid::new(be, fine.of().coarser(&to), coarse, fine.smoother)?;
         if spectrum.unfit.is_some() {
             break;
         }
@@ -324,9 +338,13 @@ fn coarsened<T: Real, B: StencilBackend<T>>(
 }
 
 /// The grid that holds all entries of the matrix.
-fn finest<T: Real, B: StencilBackend<T>>(be: &B, a: Mat<B, Dia<T>>) -> Result<StencilGrid<T, B>> {
+fn finest<T: Real, B: StencilBackend<T>>(
+    be: &B,
+    a: Mat<B, Dia<T>>,
+    smoother: PolynomialSmoother,
+) -> Result<StencilGrid<T, B>> {
     for of in a.stencils(be) {
-        let (inverse, spectrum) = match looked_at(be, &a, &of) {
+        let (inverse, spectrum) = match looked_at(be, &a, &of, smoother) {
             Err(spandrel_backend::Error::Unsupported { .. }) => break,
             seen => seen?,
         };
@@ -334,7 +352,7 @@ fn finest<T: Real, B: StencilBackend<T>>(be: &B, a: Mat<B, Dia<T>>) -> Result<St
             continue;
         }
         let Some(row) = spectrum.unfit else {
-            return Ok(StencilGrid { of, a, inverse, bound: spectrum.bound });
+            return Ok(StencilGrid { of, a, smoother, inverse, bound: spectrum.bound });
         };
         let places = a.stencil_rows(be, &of, 1)?;
         return Err(unfit_row(&of, row, &places[row * NEIGHBOURS..(row + 1) * NEIGHBOURS]));

@@ -7,8 +7,8 @@ use spandrel_distributed::{Blockwise, Communicator, Distributed, Layout, Overlap
 use spandrel_formats::Csr;
 use spandrel_solvers::phase::unobserved;
 use spandrel_solvers::{
-    Amg, BlockJacobi, Chebyshev, Error, Hierarchy, Identity, Jacobi, Method, MgOptions, MgSmoother, Permuted, Precond,
-    Result, StencilMultigrid,
+    Amg, BlockJacobi, Chebyshev, Error, Hierarchy, Identity, Jacobi, Method, Permuted, Precond, Result,
+    StencilMultigrid,
 };
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Ilut, Ssor};
 
@@ -94,13 +94,13 @@ fn make_within<T: Element, B: RankBackend<T>>(be: &B, block: Csr<T>, precond: Pr
             let chosen = be.incomplete(symbolic, exchanged.values())?;
             Ok(Box::new(Permuted::new(be, columns, chosen)?))
         }
-        Precond::Mg(MgOptions { grids, smoother: MgSmoother::Auto | MgSmoother::GaussSeidel, .. }) => {
-            Ok(Box::new(be.multigrid(&Hierarchy::galerkin(&block, grids)?)?))
-        }
-        Precond::Mg(MgOptions { grids, smoother: MgSmoother::Chebyshev, degree }) => {
-            let rows = Mat::load(be, block)?;
-            Ok(Box::new(StencilMultigrid::of(be, &rows, grids, degree, &mut unobserved)?))
-        }
+        Precond::Mg(options) => match options.polynomial() {
+            None => Ok(Box::new(be.multigrid(&Hierarchy::galerkin(&block, options.grids)?)?)),
+            Some(smoother) => {
+                let rows = Mat::load(be, block)?;
+                Ok(Box::new(StencilMultigrid::of(be, &rows, options.grids, smoother, &mut unobserved)?))
+            }
+        },
         Precond::Amg(options) => Ok(Box::new(Amg::new(be, &block, &options)?)),
         Precond::BlockJacobi(None)
         | Precond::Ilu0Jacobi(_)

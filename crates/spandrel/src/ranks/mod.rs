@@ -47,9 +47,7 @@ use spandrel_distributed::{
     amg, multigrid, precond,
 };
 use spandrel_formats::{Csr, Real};
-use spandrel_solvers::{
-    BiCgStab, Cg, Gmres, GmresOptions, Identity, Method, MgOptions, Outcome, Precond, Progress, Result,
-};
+use spandrel_solvers::{BiCgStab, Cg, Gmres, GmresOptions, Identity, Method, Outcome, Precond, Progress, Result};
 
 use crate::any::Complete;
 use crate::solver::{Element, Settings, Times, restored};
@@ -193,11 +191,12 @@ impl<T: Element> Planned<T> {
                 });
             }
             RankPrecond::Same(Precond::Mg(options)) => {
-                let MgOptions { grids, degree, .. } = options;
+                // The plan refuses other smoothers.
+                let (grids, smoother) = (options.grids, options.polynomial().unwrap_or_default());
                 geometric = Some(if plan.symmetric {
-                    DistributedMultigrid::of(be, &rows, grids, degree, multigrid::GATHERED)?
+                    DistributedMultigrid::of(be, &rows, grids, smoother, multigrid::GATHERED)?
                 } else {
-                    DistributedMultigrid::new(be, &rows, grids, degree)?
+                    DistributedMultigrid::new(be, &rows, grids, smoother)?
                 });
             }
             RankPrecond::Same(_) => {}

@@ -223,8 +223,18 @@ pub(super) fn check(settings: &Settings, asked: Option<RankPrecond>, backend: &s
     match (asked, asked.within()) {
         (RankPrecond::Same(Precond::None | Precond::Jacobi | Precond::Chebyshev(_)), _) => Ok(()),
         (RankPrecond::Same(Precond::Amg(options)), _) => options.check(),
-        (RankPrecond::Same(Precond::Mg(MgOptions { smoother: MgSmoother::Chebyshev, .. })), _) => Ok(()),
-        (RankPrecond::Same(other @ Precond::Mg(_)), _) => Err(unsupported(format!(
+        (
+            RankPrecond::Same(Precond::Mg(MgOptions {
+                smoother: MgSmoother::Chebyshev | MgSmoother::L1Jacobi, ..
+            })),
+            _,
+        ) => Ok(()),
+        (
+            RankPrecond::Same(
+                other @ Precond::Mg(MgOptions { smoother: MgSmoother::Auto | MgSmoother::GaussSeidel, .. }),
+            ),
+            _,
+        ) => Err(unsupported(format!(
             "the Gauss-Seidel smoother of {other} needs the whole matrix in one place; use mg=chebyshev or amg, or give each rank its own by \
              blockwise={other}"
         ))),
@@ -419,6 +429,14 @@ mod tests {
         let amg =
             |options: AmgOptions| check(&Settings::default(), Some(RankPrecond::Same(Precond::Amg(options))), "cpu");
         assert!(amg(AmgOptions::default()).is_ok());
+        let mg = |smoother: MgSmoother| {
+            let options = MgOptions { smoother, ..MgOptions::default() };
+            check(&Settings::default(), Some(RankPrecond::Same(Precond::Mg(options))), "cpu")
+        };
+        assert!(mg(MgSmoother::Chebyshev).is_ok() && mg(MgSmoother::L1Jacobi).is_ok());
+        for smoother in [MgSmoother::Auto, MgSmoother::GaussSeidel] {
+            assert!(mg(smoother).unwrap_err().to_string().contains("use mg=chebyshev"), "{smoother:?}");
+        }
         let wrong = AmgOptions { degree: 9, ..AmgOptions::default() };
         assert_eq!(amg(wrong).unwrap_err().to_string(), wrong.check().unwrap_err().to_string());
         for by in [Reorder::Rcm, Reorder::Amd] {

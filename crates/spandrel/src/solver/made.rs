@@ -9,7 +9,7 @@ use spandrel_formats::{Bsr, Csr, Real};
 use spandrel_solvers::multigrid::{StencilBackend, smooths_by_polynomials};
 use spandrel_solvers::{
     Amg, AmgBackend, BlockJacobi, Chebyshev, Error, Hierarchy, Identity, Isai, Jacobi, JacobiSweeps, MgOptions,
-    MgSmoother, Mixed, Multigrid, Permuted, Precond, Result, SetupWatcher, StencilMultigrid,
+    MgSmoother, Mixed, Multigrid, Permuted, PolynomialSmoother, Precond, Result, SetupWatcher, StencilMultigrid,
 };
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Ilut, Ssor};
 
@@ -268,14 +268,16 @@ fn named<T: Real, B: Makes<T>>(
         Precond::Ilut(options) => factored(device, Ilut::new(host(), options), host(), watcher),
         Precond::Ic0 => resident::<T, B, Ic0<T>>(device, given, watcher),
         Precond::Mg(MgOptions { grids, smoother, degree }) => {
-            let is_polynomial = match smoother {
-                MgSmoother::GaussSeidel => false,
-                MgSmoother::Chebyshev => true,
-                MgSmoother::Auto => plan.symmetric && !plan.reproducible && smooths_by_polynomials(device.profile()),
+            let polynomial = match smoother {
+                MgSmoother::GaussSeidel => None,
+                MgSmoother::Chebyshev => Some(PolynomialSmoother::Chebyshev(degree)),
+                MgSmoother::L1Jacobi => Some(PolynomialSmoother::L1Jacobi(degree)),
+                MgSmoother::Auto => (plan.symmetric && !plan.reproducible && smooths_by_polynomials(device.profile()))
+                    .then_some(PolynomialSmoother::Chebyshev(degree)),
             };
-            if is_polynomial {
+            if let Some(polynomial) = polynomial {
                 let rows = given.rows(device)?;
-                match StencilMultigrid::of(device, &rows, grids, degree, watcher) {
+                match StencilMultigrid::of(device, &rows, grids, polynomial, watcher) {
                     Ok(mg) => {
                         held(mg.is_stored_order(device), "dia")?;
                         let (nnz, levels) = (mg.nnz(), mg.sizes().len());

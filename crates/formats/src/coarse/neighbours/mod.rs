@@ -35,6 +35,17 @@ pub struct Neighbours {
     stencil: Stencil,
 }
 
+/// What a smoother divides each row by: the entry of a diagonal matrix M that is easy to invert.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[allow(clippy::exhaustive_enums)] // a backend must know each
+pub enum Divisor {
+    /// The diagonal entry.
+    Diagonal,
+    /// The sum of the magnitudes of the row. If the matrix A is symmetric, no eigenvalue of M^-1 A is larger than 1 in
+    /// magnitude.
+    RowSum,
+}
+
 /// The values of diagonals, one diagonal after the other, each with a value per row.
 #[derive(Clone, Copy, Debug)]
 pub enum Diagonals<'a, T> {
@@ -335,9 +346,12 @@ impl Neighbours {
         Ok(mirrored && (0..below).into_par_iter().all(is_alike))
     }
 
-    /// Writes one over the diagonal to `inverse`. Returns the largest sum of |a_ij| over |a_ii|, the first row with an
-    /// entry that is not finite, or without a positive diagonal entry that has a finite inverse, and the number of
-    /// entries that are not zero. Each sum is in f64 by ascending column.
+    /// Writes one over the divisor of each row to `inverse`. Returns the largest sum of |a_ij| over |a_ii|, the first
+    /// unfit row, and the number of entries that are not zero. Each sum is in f64 by ascending column; as a divisor it
+    /// is rounded to T.
+    ///
+    /// A row is unfit if it has an entry that is not finite, or no positive diagonal entry with a finite inverse, or if
+    /// its divisor or the divisor's inverse is not finite.
     ///
     /// # Errors
     /// [`Error::Shape`] for another number of values, or another length of `inverse`.
@@ -345,6 +359,7 @@ impl Neighbours {
         &self,
         offsets: &[i32],
         values: Diagonals<'_, T>,
+        divisor: Divisor,
         inverse: &mut [T],
     ) -> Result<(f64, Option<usize>, u64)> {
         const ROWS: usize = 4096;
@@ -357,12 +372,17 @@ impl Neighbours {
             for (row, inverse) in (chunk * ROWS..).zip(inverse) {
                 let places = self.row(&at, &values, row);
                 let diagonal = places[number([0; 3])];
-                *inverse = diagonal.recip();
-                let is_fit = diagonal > T::zero() && inverse.is_finite() && places.iter().all(|v| v.is_finite());
+                let sum = places.iter().fold(0.0, |sum, v| sum + v.as_f64().abs());
+                let divisor = match divisor {
+                    Divisor::Diagonal => diagonal,
+                    Divisor::RowSum => T::from_f64(sum),
+                };
+                *inverse = divisor.recip();
+                let is_fit = diagonal > T::zero()
+                    && [diagonal.recip(), divisor, *inverse].iter().chain(&places).all(|v| v.is_finite());
                 if !is_fit {
                     unfit = unfit.min(row);
                 }
-                let sum = places.iter().fold(0.0, |sum, v| sum + v.as_f64().abs());
                 bound = bound.max(sum / diagonal.as_f64());
                 entries += places.iter().filter(|v| !v.is_zero()).count() as u64;
             }

@@ -129,12 +129,38 @@ fn offsets_tell_the_grid() {
         let found = Neighbours::candidates(a.nrows(), dia.offsets());
         let held = |of: &Neighbours| {
             let mut inverse = vec![0.0; a.nrows()];
-            of.spectrum(dia.offsets(), Diagonals::Own(dia.values()), &mut inverse).unwrap().2
+            of.spectrum(dia.offsets(), Diagonals::Own(dia.values()), Divisor::Diagonal, &mut inverse).unwrap().2
         };
         assert_eq!(found.iter().find(|of| held(of) == dia.nnz() as u64), Some(&wanted), "{spec}");
     }
     assert!(Neighbours::candidates(100, &[-37, -10, -1, 0, 1, 10, 37]).is_empty());
     assert!(Neighbours::candidates(0, &[]).is_empty() && Neighbours::candidates(7, &[]).is_empty());
+}
+
+#[test]
+fn rows_are_divided_by_the_diagonal_or_by_the_sum_of_their_magnitudes() {
+    for spec in CASES {
+        let a = uneven(spec);
+        let of = Neighbours::of(&Stencil::of(&Grid::detect(&a).unwrap())).unwrap();
+        let spectrum = |a: &Csr<f64>, divisor: Divisor| {
+            let (dia, mut inverse) = (Dia::from_csr(a).unwrap(), vec![f64::NAN; a.nrows()]);
+            let found = of.spectrum(dia.offsets(), Diagonals::Own(dia.values()), divisor, &mut inverse).unwrap();
+            (found, inverse)
+        };
+        let (by_diagonal, by_sum) = (spectrum(&a, Divisor::Diagonal), spectrum(&a, Divisor::RowSum));
+        assert_eq!(by_diagonal.0, by_sum.0, "{spec}");
+        assert_eq!(by_sum.0.1, None, "{spec}");
+        for row in 0..a.nrows() {
+            let sum = a.row(row).1.iter().fold(0.0, |sum, v| sum + v.abs());
+            let found = [by_diagonal.1[row], by_sum.1[row]];
+            assert_eq!(found, [1.0 / a.get(row, row).unwrap(), 1.0 / sum], "{spec} row {row}");
+        }
+        // A sum that overflows makes a row unfit as a divisor only.
+        let (row, large) = (a.nrows() / 2, f64::MAX / 1.5);
+        let diagonal = a.map_entries(|i, j, v| if (i, j) == (row, row) { f64::MAX } else { v.signum() * large });
+        assert_eq!(spectrum(&diagonal, Divisor::Diagonal).0.1, None, "{spec}");
+        assert!(spectrum(&diagonal, Divisor::RowSum).0.1.is_some_and(|unfit| unfit <= row), "{spec}");
+    }
 }
 
 #[test]
