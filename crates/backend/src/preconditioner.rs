@@ -16,8 +16,8 @@ use crate::{Backend, Gate, HostMemory, Result};
 /// Those of the operations that it enqueues.
 ///
 /// # Safety
-/// As for [`crate::Operator`], because it is recorded too. In addition, [`Preconditioner::is_identity`] does not
-/// change.
+/// As for [`crate::Operator`], because it is recorded too. In addition, [`Preconditioner::is_identity`] and
+/// [`Preconditioner::is_linear`] do not change.
 #[doc(alias = "LinearOperator")]
 #[diagnostic::on_unimplemented(
     message = "`{Self}` is not a preconditioner on the device `{B}` for elements of type `{T}`",
@@ -32,6 +32,12 @@ pub unsafe trait Preconditioner<T: Real, B: Backend<T>> {
     /// Returns true if it is the identity, so that a solver may use r instead of z.
     fn is_identity(&self) -> bool {
         false
+    }
+    /// Returns true (the default) if M^-1 is a fixed linear operator. It is not if it contains an iteration whose steps
+    /// depend on r, such as a K-cycle. A method then takes its flexible form, or refuses the preconditioner. On several
+    /// ranks, all ranks must return the same.
+    fn is_linear(&self) -> bool {
+        true
     }
     /// z <- M^-1 r. It writes all of z and does not read it. Enqueues; may be recorded; writes nothing if the gate is
     /// closed.
@@ -56,6 +62,9 @@ macro_rules! pointers {
             }
             fn is_identity(&self) -> bool {
                 (**self).is_identity()
+            }
+            fn is_linear(&self) -> bool {
+                (**self).is_linear()
             }
             fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> Result<()> {
                 (**self).apply(be, gate, r, z)

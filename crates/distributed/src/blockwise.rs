@@ -20,6 +20,8 @@ pub struct Blockwise<M> {
     layout: Arc<Layout>,
     /// `None` on a rank without rows.
     block: Option<M>,
+    /// Whether those of all ranks are linear.
+    is_linear: bool,
 }
 
 impl<M> fmt::Debug for Blockwise<M> {
@@ -50,7 +52,9 @@ impl<M> Blockwise<M> {
             if rows.is_empty() { Ok(None) } else { make(be.device(), block).map(Some) }
         };
         let block = be.together(made())?;
-        Ok(Self { layout: Arc::clone(layout), block })
+        let mine = block.as_ref().is_none_or(M::is_linear);
+        let is_linear = be.everywhere(&[u64::from(mine)])?.iter().all(|of| of[0] == 1);
+        Ok(Self { layout: Arc::clone(layout), block, is_linear })
     }
 
     /// The preconditioner of this rank.
@@ -65,6 +69,9 @@ unsafe impl<T: Real, B: Local<T>, C: Communicator, M: Preconditioner<T, B>> Prec
 {
     fn len(&self) -> Option<usize> {
         Some(self.layout.len())
+    }
+    fn is_linear(&self) -> bool {
+        self.is_linear
     }
     fn apply(
         &self,

@@ -42,6 +42,8 @@ pub struct Schwarz<T: Real, B: Entries<T>, M> {
     overlap: Overlap,
     /// `None` on a rank without rows.
     block: Option<M>,
+    /// Whether those of all ranks are linear.
+    is_linear: bool,
     work: Mutex<Work<B::Vector>>,
 }
 
@@ -85,10 +87,13 @@ impl<T: Real, B: Local<T>, M: Preconditioner<T, B>> Schwarz<T, B, M> {
             if rows.is_empty() { Ok(None) } else { make(be.device(), block).map(Some) }
         };
         let block = be.together(made())?;
+        let mine = block.as_ref().is_none_or(M::is_linear);
+        let is_linear = be.everywhere(&[u64::from(mine)])?.iter().all(|of| of[0] == 1);
         let exchange = be.told(Exchange::new(be.device(), be.team(), layout.partition(), &Needed::Listed(&needed)))?;
         let zeros = || be.device().zeros(needed.len());
         let work = be.together(zeros().and_then(|r| Ok(Work { r, z: zeros()? })))?;
-        Ok(Self { layout: Arc::clone(layout), exchange, overlap, block, work: Mutex::new(work) })
+        let (layout, work) = (Arc::clone(layout), Mutex::new(work));
+        Ok(Self { layout, exchange, overlap, block, is_linear, work })
     }
 
     /// The numbers of the own rows and their layers, and these rows.
@@ -148,6 +153,9 @@ unsafe impl<T: Real, B: Local<T>, C: Communicator, M: Preconditioner<T, B>> Prec
 {
     fn len(&self) -> Option<usize> {
         Some(self.layout.len())
+    }
+    fn is_linear(&self) -> bool {
+        self.is_linear
     }
     fn apply(
         &self,

@@ -253,6 +253,9 @@ impl<T: Real, B: BicgstabSteps<T>> Method<T, B> for BiCgStab<T, B> {
     fn len(&self) -> usize {
         self.n
     }
+    fn takes_any_preconditioner(&self) -> bool {
+        self.placement != Placement::Left
+    }
     fn between(&mut self) -> (&mut B::Vector, &mut B::Vector, &mut B::Scalar) {
         (&mut self.r, &mut self.p, &mut self.scalars.rr)
     }

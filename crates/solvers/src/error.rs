@@ -248,6 +248,14 @@ pub(crate) const FIT_PRECONDITIONER: &str = "make the preconditioner of this mat
 pub(crate) const FIT_WORKSPACE: &str = "make the workspace for as many unknowns as the matrix has rows";
 pub(crate) const SAME_SIZE: &str = "new values need a matrix of the old size, so make a new preconditioner";
 
+/// Why a method refuses a preconditioner that is not linear.
+pub(crate) fn not_linear(solver: &str) -> String {
+    format!(
+        "{solver} with this placement needs a linear preconditioner, and this one is not linear (a K-cycle is not); use cg, or bicgstab with \
+         the preconditioner on the right"
+    )
+}
+
 impl Error {
     /// The error of a hierarchy whose first grid is the `grids`-th of a larger one: it counts grids from that one's.
     pub fn below(self, grids: usize) -> Self {

@@ -187,6 +187,9 @@ unsafe impl<B: MixedPrecision, M: Preconditioner<f32, B>> Preconditioner<f64, B>
     fn len(&self) -> Option<usize> {
         Some(self.n)
     }
+    fn is_linear(&self) -> bool {
+        self.inner.is_linear()
+    }
     fn apply(&self, be: &B, gate: Gate<'_, B>, r: &Wide<B>, z: &mut Wide<B>) -> spandrel_backend::Result<()> {
         let Scratch { r: narrow, z: found, s } = &mut *self.scratch.lend(|| Scratch::new(be, self.n))?;
         narrow_by_binade(be, gate, r, s, narrow)?;

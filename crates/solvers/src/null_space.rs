@@ -190,6 +190,9 @@ unsafe impl<T: Real, B: Backend<T>, M: Preconditioner<T, B>> Preconditioner<T, B
     fn len(&self) -> Option<usize> {
         Some(self.null.n)
     }
+    fn is_linear(&self) -> bool {
+        self.m.is_linear()
+    }
     fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> spandrel_backend::Result<()> {
         if self.m.is_identity() {
             be.copy(gate, r, z)?;

@@ -85,6 +85,9 @@ unsafe impl<T: Real, B: Spmv<Csr<T>>, M: Preconditioner<T, B>> Preconditioner<T,
     fn len(&self) -> Option<usize> {
         Some(self.columns.len())
     }
+    fn is_linear(&self) -> bool {
+        self.within.is_linear()
+    }
     fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> spandrel_backend::Result<()> {
         let y = &mut *self.y.lend(|| be.zeros(self.columns.len()))?;
         self.within.apply(be, gate, r, y)?;

@@ -127,6 +127,8 @@ pub(crate) trait Method<T: Real, B: Backend<T>> {
     const FRUITLESS: usize;
     /// The number of unknowns of the workspace.
     fn len(&self) -> usize;
+    /// Whether it takes a preconditioner that is not linear.
+    fn takes_any_preconditioner(&self) -> bool;
     /// The residual, and a vector and a scalar that are free between segments.
     fn between(&mut self) -> (&mut B::Vector, &mut B::Vector, &mut B::Scalar);
     /// The monitor, kept from the previous solve.
@@ -236,7 +238,7 @@ pub(crate) fn expect_operands(solver: &'static str, n: usize, workspace: usize, 
     Ok(())
 }
 
-/// Checks all sizes once.
+/// Checks all sizes and the kind of the preconditioner once.
 fn check<T: Real, B: Backend<T>, W: Method<T, B>>(
     method: &W,
     be: &B,
@@ -254,6 +256,9 @@ fn check<T: Real, B: Backend<T>, W: Method<T, B>>(
     match m.len() {
         Some(rows) if rows != nrows => {
             Err(Error::rows(solver, "the preconditioner", rows, nrows, crate::error::FIT_PRECONDITIONER))
+        }
+        _ if !m.is_linear() && !method.takes_any_preconditioner() => {
+            Err(Error::Unsupported { why: crate::error::not_linear(solver) })
         }
         _ => Ok(()),
     }

@@ -121,6 +121,9 @@ unsafe impl<T: Real, B: Backend<T>> Preconditioner<T, B> for Chosen<T, B> {
     fn is_identity(&self) -> bool {
         self.precond.is_identity()
     }
+    fn is_linear(&self) -> bool {
+        self.precond.is_linear()
+    }
     fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> spandrel_backend::Result<()> {
         self.precond.apply(be, gate, r, z)
     }

@@ -141,6 +141,9 @@ entry! {
     /// recurrence that the true residual contradicts. [`Outcome::status`](crate::Outcome::status) is
     /// [`Stagnated`](crate::Status::Stagnated) if a whole cycle did not lower its norm, because the next would be the
     /// same.
+    ///
+    /// A preconditioner that is not [linear](spandrel_backend::Preconditioner::is_linear) is refused
+    /// ([`Error::Unsupported`]) unless the placement is [`Placement::Flexible`].
     Gmres, gmres, "GMRES(30), preconditioned from the right,", Backend
 }
 
@@ -273,6 +276,9 @@ impl<T: Real, B: Backend<T>> Method<T, B> for Gmres<T, B> {
 
     fn len(&self) -> usize {
         self.n
+    }
+    fn takes_any_preconditioner(&self) -> bool {
+        self.placement == Placement::Flexible
     }
     fn between(&mut self) -> (&mut B::Vector, &mut B::Vector, &mut B::Scalar) {
         (&mut self.r, &mut self.w, &mut self.h[0])

@@ -34,6 +34,12 @@ unsafe impl<T: Element, B: RankBackend<T>, C: Communicator> Preconditioner<T, Di
             Self::Schwarz(m) => Preconditioner::<T, Distributed<B, C>>::len(m),
         }
     }
+    fn is_linear(&self) -> bool {
+        match self {
+            Self::Blockwise(m) => Preconditioner::<T, Distributed<B, C>>::is_linear(m),
+            Self::Schwarz(m) => Preconditioner::<T, Distributed<B, C>>::is_linear(m),
+        }
+    }
     fn apply(
         &self,
         be: &Distributed<B, C>,

@@ -29,6 +29,9 @@ unsafe impl<T: Real, B: Backend<T>> Preconditioner<T, B> for Projected<T, B> {
     fn len(&self) -> Option<usize> {
         self.null.preconditioner(&self.m).len()
     }
+    fn is_linear(&self) -> bool {
+        self.m.is_linear()
+    }
     fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> spandrel_backend::Result<()> {
         self.null.preconditioner(&self.m).apply(be, gate, r, z)
     }

@@ -95,6 +95,9 @@ unsafe impl<T: Real> Preconditioner<T, Cuda> for Shared<T> {
     fn len(&self) -> Option<usize> {
         self.0.len()
     }
+    fn is_linear(&self) -> bool {
+        self.0.is_linear()
+    }
     fn apply(&self, be: &Cuda, gate: Gate<'_, Cuda>, r: &Vector<T>, z: &mut Vector<T>) -> spandrel_backend::Result<()> {
         self.0.apply(be, gate, r, z)
     }
