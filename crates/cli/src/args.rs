@@ -142,8 +142,9 @@ pub(crate) struct SolveArgs {
     /// degree, 1 to 4, is the number of products per smoothing: mg=chebyshev,degree=3.
     ///
     /// amg is an algebraic multigrid V-cycle (smoothed aggregation) for symmetric positive definite matrices, with or
-    /// without a grid. For systems of equations say how many unknowns each point has, e.g. amg=unknowns=3. Other
-    /// options are strength, degree, coarsest and levels, separated by commas.
+    /// without a grid. For systems of equations say how many unknowns each point has, e.g. amg=unknowns=3. amg=cycle=k
+    /// takes a K-cycle instead, with cg or bicgstab: fewer iterations, each of which takes longer. Other options are
+    /// strength, degree, coarsest and levels, separated by commas.
     ///
     /// ilu0-jacobi=K and ic0-jacobi=K replace each triangular solve by K Jacobi sweeps, ilu0-isai and ic0-isai by a
     /// sparse approximate inverse. They differ from ilu0 and ic0 and take more iterations.

@@ -8,7 +8,7 @@ use spandrel_backend::Error as Fault;
 use spandrel_backend_cpu::Cpu;
 use spandrel_distributed::{Communicator, Distributed, DistributedAmg, Failure, Threads, rows_of};
 use spandrel_formats::{Csr, generate};
-use spandrel_solvers::{Amg, AmgOptions, Error, Method};
+use spandrel_solvers::{Amg, AmgCycle, AmgOptions, Error, Method};
 
 /// The table of a hierarchy with the bounds of its grids, on each rank, and how many of the grids lie on the ranks.
 fn hierarchy(a: &Csr<f64>, ranks: usize, options: &AmgOptions, gathered: usize) -> Vec<(String, usize)> {
@@ -163,6 +163,13 @@ fn every_rank_refuses_what_one_device_refuses() {
         let one = Amg::new(&Cpu::new(), a, &options).unwrap_err().to_string();
         let found: Vec<String> = refused(a, options).iter().map(Error::to_string).collect();
         assert_eq!(found, [one.clone(), one.clone(), one]);
+    }
+    // One device takes a K-cycle.
+    let k = AmgOptions { cycle: AmgCycle::K, ..AmgOptions::default() };
+    assert!(Amg::new(&Cpu::new(), &a, &k).is_ok());
+    for error in refused(&a, k) {
+        let is_told = matches!(&error, Error::Unsupported { why } if why.contains("for the V-cycle"));
+        assert!(is_told, "{error}");
     }
     // Different by rounding only.
     let rounded = a.map_entries(|row, col, v| if (row, col) == (2000, 1999) { v * (1.0 + f64::EPSILON) } else { v });

@@ -41,7 +41,7 @@ mod segments;
 pub mod singular;
 
 pub use accuracy::{BackwardError, ResidualRounding};
-pub use amg::{Amg, AmgBackend, AmgLevel, AmgOptions};
+pub use amg::{Amg, AmgBackend, AmgCycle, AmgLevel, AmgOptions};
 pub use bicgstab::{BiCgStab, bicgstab};
 pub use block_jacobi::BlockJacobi;
 pub use cg::{Cg, cg};

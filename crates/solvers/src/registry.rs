@@ -218,6 +218,17 @@ macro_rules! preconditioners {
 }
 for_each_preconditioner!(preconditioners);
 
+impl Precond {
+    /// Returns true if it is a fixed linear operator, as every method takes it:
+    /// [`spandrel_backend::Preconditioner::is_linear`].
+    pub fn is_linear(self) -> bool {
+        match self {
+            Precond::Amg(options) => options.cycle.is_linear(),
+            _ => true,
+        }
+    }
+}
+
 /// Rows of a block: `block-jacobi=4`, or `block-jacobi=auto`.
 mod block_rows {
     use crate::block_jacobi::MAX_BLOCK_DIM;
@@ -381,15 +392,15 @@ mod grids {
 
 /// Options of algebraic multigrid: `amg`, or `amg=unknowns=3,degree=3`.
 mod aggregation {
-    use crate::AmgOptions;
+    use crate::{AmgCycle, AmgOptions};
 
     pub(super) fn read(stem: &str, given: Option<&str>) -> Result<AmgOptions, String> {
         let mut options = AmgOptions::default();
         let Some(given) = given else { return Ok(options) };
         let wrong = || {
             format!(
-                "write {stem}=NAME=VALUE,... with the names strength (0 to 1), degree (1 to 4), unknowns (1 to 6), coarsest (1 to 2000) and levels \
-                 (1 or more), e.g. {stem}=unknowns=3,degree=3"
+                "write {stem}=NAME=VALUE,... with the names strength (0 to 1), degree (1 to 4), unknowns (1 to 6), coarsest (1 to 2000), levels \
+                 (1 or more) and cycle (v or k), e.g. {stem}=unknowns=3,degree=3"
             )
         };
         for part in given.split(',') {
@@ -402,6 +413,10 @@ mod aggregation {
                 "unknowns" => options.unknowns = count()?,
                 "coarsest" => options.coarsest = count()?,
                 "levels" => options.levels = count()?,
+                "cycle" => {
+                    let known = [AmgCycle::V, AmgCycle::K];
+                    options.cycle = known.into_iter().find(|known| known.as_str() == value).ok_or_else(wrong)?;
+                }
                 _ => return Err(wrong()),
             }
         }
@@ -410,7 +425,7 @@ mod aggregation {
     }
 
     pub(super) fn show(stem: &str, options: &AmgOptions, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let AmgOptions { strength, degree, unknowns, coarsest, levels } = AmgOptions::default();
+        let AmgOptions { strength, degree, unknowns, coarsest, levels, cycle } = AmgOptions::default();
         f.write_str(stem)?;
         let mut mark = '=';
         let mut write = |name: &str, value: String, is_default: bool| {
@@ -422,7 +437,8 @@ mod aggregation {
         write("degree", options.degree.to_string(), options.degree == degree)?;
         write("unknowns", options.unknowns.to_string(), options.unknowns == unknowns)?;
         write("coarsest", options.coarsest.to_string(), options.coarsest == coarsest)?;
-        write("levels", options.levels.to_string(), options.levels == levels)
+        write("levels", options.levels.to_string(), options.levels == levels)?;
+        write("cycle", options.cycle.as_str().to_string(), options.cycle == cycle)
     }
 }
 
@@ -457,6 +473,8 @@ mod tests {
             "mg=4,l1-jacobi,degree=3",
             "amg=degree=3",
             "amg=strength=0.1,unknowns=3,levels=4",
+            "amg=cycle=k",
+            "amg=degree=3,cycle=k",
         ] {
             assert_eq!(text.parse::<Precond>().expect(text).to_string(), text);
         }
@@ -505,8 +523,17 @@ mod tests {
             "ilutp=0,0",
         ];
         let too_large = ["block-jacobi=0", "block-jacobi=129", "ic0-jacobi=0", "ic0-jacobi=1001"];
-        let options =
-            ["amg=", "amg=3", "amg=degree", "amg=degree=5", "amg=strength=2", "amg=unknowns=0", "amg=speed=1"];
+        let options = [
+            "amg=",
+            "amg=3",
+            "amg=degree",
+            "amg=degree=5",
+            "amg=strength=2",
+            "amg=unknowns=0",
+            "amg=speed=1",
+            "amg=cycle=w",
+            "amg=cycle",
+        ];
         for bad in with_parameter.into_iter().chain(options).chain(without).chain(thresholds).chain(too_large) {
             assert!(bad.parse::<Precond>().is_err(), "{bad}");
         }

@@ -7,7 +7,13 @@ use spandrel_backend::{Backend, Mat, Preconditioner};
 use spandrel_backend_cpu::Cpu;
 use spandrel_formats::amg::rigid_body_modes;
 use spandrel_formats::{Csr, Real, Triplets, generate, matrix_market};
-use spandrel_solvers::{Amg, AmgOptions, Error, NullSpace, Options, Outcome, cg};
+use spandrel_solvers::{
+    Amg, AmgCycle, AmgOptions, BiCgStab, Error, Gmres, GmresOptions, Mixed, NullSpace, Options, Outcome, Placement, cg,
+};
+
+/// A K-cycle with several grids on small matrices.
+const K: AmgOptions =
+    AmgOptions { strength: 0.25, degree: 2, unknowns: 1, coarsest: 20, levels: 25, cycle: AmgCycle::K };
 
 fn csr(spec: &str) -> Csr<f64> {
     generate::csr(spec).expect(spec)
@@ -45,6 +51,107 @@ fn iterations_hardly_grow() {
 }
 
 #[test]
+fn a_k_cycle_needs_no_more_iterations() {
+    for spec in [
+        "poisson3d:24",
+        "poisson2d:100",
+        "anisotropic2d:80,eps=0.01",
+        "anisotropic2d:80,eps=0.001",
+        "electrostatic:n=8000",
+        "elasticity3d:10",
+    ] {
+        let unknowns = if spec.starts_with("elasticity") { 3 } else { 1 };
+        let k = AmgOptions { unknowns, ..K };
+        let (v, k) = (iterations(spec, &AmgOptions { cycle: AmgCycle::V, ..k }), iterations(spec, &k));
+        println!("{spec}: {v} with V, {k} with K");
+        assert!(k <= v, "{spec}: {k} iterations with K, {v} with V");
+    }
+}
+
+#[test]
+fn a_k_cycle_of_two_grids_is_a_v_cycle() {
+    let (device, a) = (Cpu::new(), csr("poisson3d:12"));
+    let apply = |cycle| {
+        let m = Amg::new(&device, &a, &AmgOptions { cycle, ..AmgOptions::default() }).unwrap();
+        assert_eq!(m.levels().len(), 2);
+        let (r, mut z) = (device.upload(&vec![1.0; 1728]).unwrap(), Backend::<f64>::zeros(&device, 1728).unwrap());
+        m.apply(&device, None, &r, &mut z).unwrap();
+        (device.download(&z).unwrap(), m.bytes())
+    };
+    assert_eq!(apply(AmgCycle::K), apply(AmgCycle::V));
+    let bytes = |cycle| Amg::new(&device, csr("poisson3d:20"), &AmgOptions { cycle, ..K }).unwrap().bytes();
+    assert!(bytes(AmgCycle::K) > bytes(AmgCycle::V));
+}
+
+#[test]
+fn a_residual_that_vanishes_on_coarse_grids_gives_no_nan() {
+    // Rows that are not coupled, beside a plane. Grids interpolate nothing to them.
+    let (device, plane) = (Cpu::new(), csr("poisson2d:40"));
+    let (n, apart) = (1600, 100);
+    let rows = (0..n).flat_map(|i| plane.row(i).0.iter().map(move |&j| (i, j as usize)));
+    let entries: Vec<_> = rows.map(|(i, j)| (i, j, plane.get(i, j).unwrap())).collect();
+    let apart_from = (n..n + apart).map(|i| (i, i, 3.0));
+    let a = Csr::from_triplets(n + apart, n + apart, entries.into_iter().chain(apart_from)).unwrap();
+    let m = Amg::new(&device, &a, &K).unwrap();
+    assert!(m.levels().len() > 2, "{m}");
+    let apply = |r: &[f64]| {
+        let mut z = Backend::<f64>::zeros(&device, n + apart).unwrap();
+        m.apply(&device, None, &device.upload(r).unwrap(), &mut z).unwrap();
+        device.download(&z).unwrap()
+    };
+    assert!(apply(&vec![0.0; n + apart]).iter().all(|&v| v == 0.0));
+    let r: Vec<f64> = (0..n + apart).map(|i| if i < n { 0.0 } else { 1.0 }).collect();
+    let z = apply(&r);
+    assert!(z.iter().all(|v| v.is_finite()) && z[..n].iter().all(|&v| v == 0.0) && z[n] > 0.0);
+    // The first iteration solves a grid with one row exactly, and so does the cycle from a grid with few rows.
+    for coarsest in [1, 2, 5] {
+        let a = csr("poisson2d:20");
+        let m = Amg::new(&device, &a, &AmgOptions { coarsest, ..K }).unwrap();
+        let (x, outcome) = solve(&device, &a, &m, &Options { rtol: Some(1e-14), ..Options::default() });
+        assert!(x.iter().all(|v| v.is_finite()) && outcome.true_residual < 1e-12, "{outcome}");
+    }
+    let narrow = generate::csr::<f32>("poisson2d:40").unwrap();
+    let m = Amg::new(&device, &narrow, &K).unwrap();
+    let (_, outcome) = solve(&device, &narrow, &m, &Options { rtol: Some(1e-5), ..Options::default() });
+    assert!(outcome.status.is_converged(), "{outcome}");
+}
+
+#[test]
+fn a_method_that_needs_a_linear_preconditioner_refuses_a_k_cycle() {
+    let (device, a) = (Cpu::new(), csr("poisson2d:40"));
+    let (mat, n) = (Mat::load(&device, &a).unwrap(), a.nrows());
+    let (m, b) = (Amg::new(&device, &a, &K).unwrap(), device.upload(&vec![1.0; n]).unwrap());
+    let gmres = |placement| {
+        let mut x = Backend::<f64>::zeros(&device, n).unwrap();
+        let mut gmres = Gmres::with(&device, n, &GmresOptions { placement, ..GmresOptions::default() }).unwrap();
+        gmres.solve(&device, &mat, &m, &b, &mut x, &Options::default())
+    };
+    let bicgstab = |placement| {
+        let mut x = Backend::<f64>::zeros(&device, n).unwrap();
+        BiCgStab::with(&device, n, placement).unwrap().solve(&device, &mat, &m, &b, &mut x, &Options::default())
+    };
+    for refused in [gmres(Placement::Right), gmres(Placement::Left), bicgstab(Placement::Left)] {
+        let error = refused.unwrap_err();
+        assert!(matches!(error, Error::Unsupported { .. }) && error.to_string().contains("use cg"), "{error}");
+    }
+    for outcome in [gmres(Placement::Flexible), bicgstab(Placement::Right)] {
+        let outcome = outcome.unwrap();
+        assert!(outcome.status.is_converged() && outcome.iterations <= 15, "{outcome}");
+    }
+    // What wraps it says the same.
+    assert!(!m.is_linear() && !(&m as &dyn Preconditioner<f64, Cpu>).is_linear());
+    let linear = Amg::new(&device, &a, &AmgOptions { cycle: AmgCycle::V, ..K }).unwrap();
+    assert!(linear.is_linear() && Box::new(linear).is_linear());
+    let mixed = Mixed::of(&device, &a, |device, narrow| Amg::new(device, narrow, &K)).unwrap();
+    assert!(!mixed.is_linear());
+    let mut x = Backend::<f64>::zeros(&device, n).unwrap();
+    let outcome = cg(&device, &mat, &mixed, &b, &mut x, &Options::default()).unwrap();
+    assert!(outcome.status.is_converged() && outcome.iterations <= 15, "{outcome}");
+    let kernel = NullSpace::constant(&device, n).unwrap();
+    assert!(!kernel.preconditioner(&m).is_linear());
+}
+
+#[test]
 fn a_higher_degree_needs_no_more_iterations() {
     let of = |degree| iterations("poisson3d:20", &AmgOptions { degree, ..AmgOptions::default() });
     let counts: Vec<usize> = (1..=4).map(of).collect();
@@ -73,13 +180,14 @@ fn rigid_body_modes_are_interpolated() {
 
 #[test]
 fn any_number_of_threads_gives_the_same_bits() {
-    for spec in ["poisson3d:16", "electrostatic:n=6000"] {
+    let v = AmgOptions::default();
+    for (spec, options) in [("poisson3d:16", v), ("electrostatic:n=6000", v), ("electrostatic:n=6000", K)] {
         let a = csr(spec);
         let run = |threads: usize| {
             let pool = rayon::ThreadPoolBuilder::new().num_threads(threads).build().unwrap();
             pool.install(|| {
                 let device = Cpu::new();
-                let mut m = Amg::new(&device, &a, &AmgOptions::default()).unwrap();
+                let mut m = Amg::new(&device, &a, &options).unwrap();
                 m.update(&device, a.map(|v| 3.0 * v)).unwrap();
                 m.update(&device, a.map_entries(|i, j, v| if i == j { 1.01 * v } else { v })).unwrap();
                 let (x, outcome) = solve(&device, &a, &m, &Options::default());
@@ -124,7 +232,6 @@ fn a_singular_system_with_known_constants_is_solved() {
         }
     }
     let (device, a) = (Cpu::new(), triplets.to_csr().unwrap());
-    let m = Amg::new(&device, &a, &AmgOptions::default()).unwrap();
     let kernel = NullSpace::constant(&device, n * n).unwrap();
     let b: Vec<f64> = (0..n * n)
         .map(|i| {
@@ -137,21 +244,26 @@ fn a_singular_system_with_known_constants_is_solved() {
             }
         })
         .collect();
-    let (b, mut x) = (device.upload(&b).unwrap(), Backend::<f64>::zeros(&device, n * n).unwrap());
-    let mat = Mat::load(&device, &a).unwrap();
-    let outcome = kernel
-        .solve(&device, &mat, &m, &b, &mut x, &Options::default(), |m, b, x, options| {
-            cg(&device, &mat, m, b, x, options)
-        })
-        .unwrap();
-    assert!(outcome.status.is_converged() && outcome.iterations <= 25, "{outcome}");
+    let (b, mat) = (device.upload(&b).unwrap(), Mat::load(&device, &a).unwrap());
+    for options in [AmgOptions::default(), K] {
+        let m = Amg::new(&device, &a, &options).unwrap();
+        let mut x = Backend::<f64>::zeros(&device, n * n).unwrap();
+        let outcome = kernel
+            .solve(&device, &mat, &m, &b, &mut x, &Options::default(), |m, b, x, options| {
+                cg(&device, &mat, m, b, x, options)
+            })
+            .unwrap();
+        assert!(outcome.status.is_converged() && outcome.iterations <= 25, "{outcome}");
+    }
 }
 
 #[test]
 fn new_values_have_the_bits_of_a_new_cycle_where_couplings_stay() {
     let device = Cpu::new();
-    for spec in ["poisson3d:14", "electrostatic:n=4000"] {
-        let (old, options) = (csr(spec), AmgOptions::default());
+    for (spec, options) in
+        [("poisson3d:14", AmgOptions::default()), ("electrostatic:n=4000", AmgOptions::default()), ("poisson3d:14", K)]
+    {
+        let old = csr(spec);
         // A power of two changes no coupling and no rounding.
         let new = old.map(|v| 4.0 * v);
         let mut m = Amg::new(&device, &old, &options).unwrap();
@@ -179,13 +291,14 @@ fn later_updates_only_compute_and_have_the_bits_of_a_new_cycle() {
     let device = Cpu::new();
     // Several grids, one grid with its inverse, and one that is only smoothed.
     let alone = Csr::from_triplets(2100, 2100, (0..2100).map(|i| (i, i, 1.0 + (i % 7) as f64))).unwrap();
-    for (name, old) in [
-        ("poisson3d:12", csr("poisson3d:12")),
-        ("electrostatic:n=3000", csr("electrostatic:n=3000")),
-        ("poisson2d:8", csr("poisson2d:8")),
-        ("nothing coupled", alone),
+    let v = AmgOptions::default();
+    for (name, old, options) in [
+        ("poisson3d:12", csr("poisson3d:12"), v),
+        ("electrostatic:n=3000", csr("electrostatic:n=3000"), v),
+        ("electrostatic:n=3000 with K", csr("electrostatic:n=3000"), K),
+        ("poisson2d:8", csr("poisson2d:8"), v),
+        ("nothing coupled", alone, v),
     ] {
-        let options = AmgOptions::default();
         let new = old.map(|v| 4.0 * v);
         let other = old.map_entries(|i, j, v| v * (1.0 - ((i ^ j) % 5) as f64 / 64.0));
         let anew = Amg::new(&device, &new, &options).unwrap();

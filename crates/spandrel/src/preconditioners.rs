@@ -8,7 +8,7 @@
 //! | [`Ic0`] | L L^T on the pattern of A | symmetric positive definite matrices |
 //! | [`Ssor`] | symmetric successive over-relaxation | as [`Ilu0`], without a factorisation |
 //! | [`Mg`] | one V-cycle of geometric multigrid | stencils on a grid |
-//! | [`Amg`] | one V-cycle of algebraic multigrid | large symmetric positive definite matrices without a grid |
+//! | [`Amg`] | one V-cycle or K-cycle of algebraic multigrid | large symmetric positive definite matrices without a grid |
 //! | [`Jacobi`], [`BlockJacobi`] | the diagonal, or blocks on it | any, cheap to make |
 //!
 //! The plan of the triangular solves is chosen for the matrix and the device, as in [`crate::incomplete`]. These types

@@ -4,7 +4,7 @@ use spandrel::any::Choice;
 use spandrel::formats::amg::rigid_body_modes;
 use spandrel::formats::generate;
 use spandrel::solver::{Builder, Precision, Reorder, Scale};
-use spandrel::solvers::AmgOptions;
+use spandrel::solvers::{AmgCycle, AmgOptions};
 use spandrel::{Csr, Method, Precond, Solver};
 
 fn matrix(spec: &str) -> Csr<f64> {
@@ -78,6 +78,9 @@ fn what_does_not_suit_it_is_refused_with_a_way_out() {
     let by_point = AmgOptions { unknowns: 3, ..AmgOptions::default() };
     let text = refused(cpu().preconditioner(amg(by_point)).reorder(Reorder::Rcm), "elasticity3d:5");
     assert!(text.contains("side by side"), "{text}");
+    let cycle = AmgOptions { cycle: AmgCycle::K, ..AmgOptions::default() };
+    let text = refused(cpu().method(Method::Gmres).preconditioner(amg(cycle)), "poisson2d:5");
+    assert!(text.contains("the K-cycle of amg=cycle=k is not; use cg or bicgstab"), "{text}");
     let text = refused(cpu().preconditioner(amg(by_point)), "poisson2d:5");
     assert!(text.contains("25 rows") && text.contains("unknowns"), "{text}");
 }

@@ -7,8 +7,8 @@ use std::rc::Rc;
 use spandrel_backend::{Backend, Mat, Order, Preconditioner, Recorded, Result, Spmv, Sptrsv, Step};
 use spandrel_formats::Csr;
 use spandrel_solvers::{
-    Amg, AmgBackend, AmgOptions, BlockJacobi, Chebyshev, Hierarchy, Ilu, Isai, Jacobi, JacobiSweeps, Mixed, Multigrid,
-    Ssor,
+    Amg, AmgBackend, AmgCycle, AmgOptions, BlockJacobi, Chebyshev, Hierarchy, Ilu, Isai, Jacobi, JacobiSweeps, Mixed,
+    Multigrid, Ssor,
 };
 use spandrel_sptrsv::{Ic0, Ilu0, Levelset, Sweep};
 
@@ -52,7 +52,8 @@ const NOUNS: [&str; 13] = [
 ];
 
 /// Several grids also for few rows.
-const AMG: AmgOptions = AmgOptions { strength: 0.25, degree: 2, unknowns: 1, coarsest: 8, levels: 25 };
+const AMG: AmgOptions =
+    AmgOptions { strength: 0.25, degree: 2, unknowns: 1, coarsest: 8, levels: 25, cycle: AmgCycle::V };
 
 /// Grids whose extents are not powers of two, with few and with many points in a stencil.
 const SPECS: [&str; 2] = ["poisson2d:33x17", "d3n27:9x8x7"];

@@ -16,7 +16,7 @@ use std::borrow::Cow;
 use std::fmt;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use spandrel_backend::{Coeff, Gate, Preconditioner};
+use spandrel_backend::{Backend, Coeff, Gate, Preconditioner};
 use spandrel_formats::amg::Scaling;
 use spandrel_formats::{Csr, Real};
 use spandrel_solvers::amg::{AmgGrid, AmgLevels, AmgOperator, AmgWork, constants, cycle, unfit};
@@ -44,9 +44,12 @@ pub struct DistributedAmg<T: Real, B: Local<T> + AmgBackend<T>> {
     degree: usize,
     /// `None` if coarsening has stalled on a grid that is too large for every rank.
     bottom: Option<Bottom<T, B>>,
-    work: Mutex<Vec<AmgWork<Vector<T, B>>>>,
+    work: Mutex<Vec<Work<T, B>>>,
     levels: Vec<AmgLevel>,
 }
+
+/// The scratch vectors of a grid.
+type Work<T, B> = AmgWork<Vector<T, B>, <B as Backend<T>>::Scalar>;
 
 /// A grid whose rows lie on the ranks.
 struct Grid<T: Real, B: Local<T>> {
@@ -137,9 +140,9 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> DistributedAmg<T, B> {
     ///
     /// # Errors
     /// As [`spandrel_solvers::Amg::new`], on every rank: [`spandrel_backend::Error::Rank`] where another rank has the
-    /// row that is refused.
+    /// row that is refused. [`Error::Unsupported`] for the [K-cycle](spandrel_solvers::AmgCycle::K).
     pub fn new<C: Communicator>(be: &Distributed<B, C>, rows: &Rows<T>, options: &AmgOptions) -> Result<Self> {
-        be.together(options.check())?;
+        be.together(options.check_for_ranks())?;
         let layout = be.lay_out_rows(rows)?;
         if rows.ncols() == layout.len() as u64 && !Survey::is_symmetric_to_rounding(be, &layout, rows)? {
             // An infinite entry or NaN also fails the test of symmetry. Name it instead.
@@ -163,7 +166,7 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> DistributedAmg<T, B> {
         options: &AmgOptions,
         gathered: usize,
     ) -> Result<Self> {
-        be.together(options.check())?;
+        be.together(options.check_for_ranks())?;
         let layout = be.lay_out_rows(rows)?;
         let (n, ncols) = (layout.len(), rows.ncols() as usize);
         let is_square = if ncols == n { Ok(()) } else { Err(Error::NotSquare { solver: "amg", nrows: n, ncols }) };
@@ -248,13 +251,13 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> DistributedAmg<T, B> {
 fn work<T: Real, B: Local<T>, C: Communicator>(
     be: &Distributed<B, C>,
     grids: &[Grid<T, B>],
-) -> spandrel_backend::Result<Vec<AmgWork<Vector<T, B>>>> {
+) -> spandrel_backend::Result<Vec<Work<T, B>>> {
     let of = |grid: &Grid<T, B>| {
         let layout = |is_coarse| match &grid.down {
             Some(down) if is_coarse => &down.coarse,
             _ => &grid.layout,
         };
-        AmgWork::of::<T, Distributed<B, C>, _>(grid, |is_coarse| be.zeros_as(layout(is_coarse)))
+        AmgWork::of::<T, Distributed<B, C>>(be, grid, |is_coarse| be.zeros_as(layout(is_coarse)))
     };
     grids.iter().map(of).collect()
 }

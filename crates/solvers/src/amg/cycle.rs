@@ -1,10 +1,11 @@
-//! One V-cycle over grids that are on one device or on several ranks.
+//! One V-cycle over grids that are on one device or on several ranks, or one K-cycle on one device.
 //!
 //! See [`super`] for the formulas. Order: that of the operators' products.
 
-use spandrel_backend::{Backend, Coeff, Gate, Mat, Spmv};
+use spandrel_backend::{Backend, Coeff, Gate, Mat, Operator, Spmv};
 use spandrel_formats::{Csr, Real};
 
+use super::krylov::Krylov;
 use super::polynomial::{self, Step, steps};
 
 /// Degree of the smoother that replaces the inverse if the coarsest grid is too large for one.
@@ -25,6 +26,23 @@ pub trait AmgOperator<T: Real, B: Backend<T>> {
         b: T,
         y: &mut B::Vector,
     ) -> spandrel_backend::Result<()>;
+
+    /// y <- A x; wy <- w . y. Only a K-cycle calls it.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn product_dot(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        x: &B::Vector,
+        y: &mut B::Vector,
+        w: &B::Vector,
+        wy: &mut B::Scalar,
+    ) -> spandrel_backend::Result<()> {
+        self.product(be, gate, T::one(), x, T::zero(), y)?;
+        be.dot(gate, w, y, wy)
+    }
 }
 
 impl<T: Real, B: Spmv<Csr<T>>> AmgOperator<T, B> for Mat<B, Csr<T>> {
@@ -38,6 +56,17 @@ impl<T: Real, B: Spmv<Csr<T>>> AmgOperator<T, B> for Mat<B, Csr<T>> {
         y: &mut B::Vector,
     ) -> spandrel_backend::Result<()> {
         self.spmv(be, gate, Coeff::host(a), x, Coeff::host(b), y)
+    }
+    fn product_dot(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        x: &B::Vector,
+        y: &mut B::Vector,
+        w: &B::Vector,
+        wy: &mut B::Scalar,
+    ) -> spandrel_backend::Result<()> {
+        self.apply_dot(be, gate, x, y, w, wy, None)
     }
 }
 
@@ -54,34 +83,47 @@ pub trait AmgGrid<T: Real, B: Backend<T>> {
 
     /// D_c^-1 P^T D and P, between this grid and the next; `None` on the last grid.
     fn between(&self) -> Option<(&Self::Operator, &Self::Operator)>;
+
+    /// The diagonal of the next grid's operator if two iterations of conjugate gradients find the correction there, as
+    /// in a K-cycle; `None` (the default) if one cycle does. The next grid then has an operator and is not the last.
+    fn next_diagonal(&self) -> Option<&B::Vector> {
+        None
+    }
 }
 
 /// The scratch vectors of a grid.
 #[derive(Debug)]
-pub struct AmgWork<V> {
+pub struct AmgWork<V, S> {
     /// The right-hand side, divided by the diagonal.
-    s: V,
+    pub(super) s: V,
     /// The residual, and the step of the smoother. `None` on a grid without an operator.
-    smoother: Option<(V, V)>,
+    pub(super) smoother: Option<(V, V)>,
     /// The next grid's x.
     coarse: Option<V>,
+    /// For the next grid's x if two iterations find it.
+    krylov: Option<Krylov<V, S>>,
 }
 
-impl<V> AmgWork<V> {
+/// The scratch vectors of a grid on a device.
+pub(super) type WorkOf<T, B> = AmgWork<<B as Backend<T>>::Vector, <B as Backend<T>>::Scalar>;
+
+impl<V, S> AmgWork<V, S> {
     /// Makes the vectors of a grid. `vector(false)` makes one of this grid and `vector(true)` one of the next.
     ///
     /// # Errors
     /// Those of `vector`.
-    pub fn of<T: Real, B: Backend<T, Vector = V>, E>(
+    pub fn of<T: Real, B: Backend<T, Vector = V, Scalar = S>>(
+        be: &B,
         grid: &impl AmgGrid<T, B>,
-        vector: impl Fn(bool) -> Result<V, E>,
-    ) -> Result<Self, E> {
+        vector: impl Fn(bool) -> spandrel_backend::Result<V>,
+    ) -> spandrel_backend::Result<Self> {
         let smoother = match grid.operator() {
             Some(_) => Some((vector(false)?, vector(false)?)),
             None => None,
         };
         let coarse = grid.between().map(|_| vector(true)).transpose()?;
-        Ok(Self { s: vector(false)?, smoother, coarse })
+        let krylov = grid.next_diagonal().map(|_| Krylov::new(be, || vector(true))).transpose()?;
+        Ok(Self { s: vector(false)?, smoother, coarse, krylov })
     }
 
     /// The right-hand side that [`cycle`] reads, divided by the diagonal. Write it before each cycle.
@@ -105,7 +147,7 @@ pub fn cycle<T: Real, B: Backend<T>, G: AmgGrid<T, B>>(
     gate: Gate<'_, B>,
     degree: usize,
     grids: &[G],
-    work: &mut [AmgWork<B::Vector>],
+    work: &mut [AmgWork<B::Vector, B::Scalar>],
     last: &dyn Fn(&B::Vector, &mut B::Vector) -> spandrel_backend::Result<()>,
     x: &mut B::Vector,
 ) -> spandrel_backend::Result<()> {
@@ -121,7 +163,13 @@ pub fn cycle<T: Real, B: Backend<T>, G: AmgGrid<T, B>>(
     smoother.smooth(steps(degree, grid.bound()), Start::Zero, x)?;
     smoother.residual(x)?;                                                                  // t = s - A' x
     restrict.product(be, gate, T::one(), smoother.left, T::zero(), &mut next.s)?;
-    cycle(be, gate, degree, coarser, below, last, coarse)?;
+    let from_next = |below: &mut [WorkOf<T, B>], x: &mut B::Vector| cycle(be, gate, degree, coarser, below, last, x);
+    match (&mut here.krylov, grid.next_diagonal(), coarser.first().and_then(G::operator)) {
+        (Some(krylov), Some(diagonal), Some(a)) => {
+            krylov.correct(be, gate, (a, diagonal), &from_next, below, coarse)?;
+        }
+        _ => from_next(below, coarse)?,
+    }
     prolong.product(be, gate, T::one(), coarse, T::one(), x)?;                              // x = x + P x_c
     smoother.smooth(steps(degree, grid.bound()), Start::Given, x)
 }

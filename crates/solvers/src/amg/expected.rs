@@ -46,7 +46,7 @@ const FEWEST: usize = 20_000;
 const POSITIVE: f64 = 0.2;
 const HEAVY: f64 = 1.2;
 
-/// The expected time of CG with either preconditioner.
+/// The expected time of CG with either preconditioner. Algebraic multigrid is expected to take V-cycles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AmgExpected {
     /// Iterations with IC(0).

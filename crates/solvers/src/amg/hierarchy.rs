@@ -80,8 +80,13 @@ impl<T: Real, B: AmgBackend<T>> Hierarchy<T, B> {
             let next = coarser(be, a, &aggregates, &near_null)?;
             let of_next = fit(be, &next.a, level_of + 1)?;
             let scaled = a.scaled(be, &scaling.inverse, None)?;
+            if options.iterates(level_of, n, levels[0].rows)
+                && let Some(down) = grids.last_mut().and_then(|finer: &mut Grid<T, B>| finer.down.as_mut())
+            {
+                down.diagonal = Some(copied(be, &scaling.diagonal, n)?);
+            }
             let restrict = next.transposed.scaled(be, &of_next.inverse, Some(&scaling.diagonal))?;
-            let down = Down { restrict, prolong: next.p, aggregates, coarse: rows };
+            let down = Down { restrict, prolong: next.p, aggregates, coarse: rows, diagonal: None };
             grids.push(Grid { n, a: Some(scaled), bound: scaling.bound, down: Some(down) });
             levels.push(level(&next.a, &of_next));
             (near_null, scaling, coarse) = (next.near_null, of_next, Some(next.a));

@@ -1,5 +1,5 @@
-//! Algebraic multigrid by smoothed aggregation: a V-cycle as M^-1, for symmetric positive definite matrices without a
-//! known grid.
+//! Algebraic multigrid by smoothed aggregation: a V-cycle or K-cycle as M^-1, for symmetric positive definite matrices
+//! without a known grid.
 //!
 //! The set-up ([`spandrel_formats::amg`]) finds the strong couplings of a grid, aggregates its rows around a distance-2
 //! independent set, smooths the prolongation P, and forms the coarse operator P^T A P. It repeats this until a grid is
@@ -15,18 +15,24 @@
 //! ```
 //! A cycle with degree d has 2 d products with each operator except the coarsest, and one with each P and P^T.
 //!
-//! M is symmetric (to rounding) and positive definite if A is: the smoother's polynomial is below 1 in magnitude up to
-//! a rigorous bound on the eigenvalues of D^-1 A.
+//! In a K-cycle ([`AmgCycle::K`]), two iterations of flexible conjugate gradients find x_c on every coarse grid except
+//! the coarsest, each preconditioned by a cycle from there on (`krylov.rs`). M^-1 is then not linear. Grid l has 2^l
+//! cycles instead of one, and the coarsest is solved once for each cycle of the grid above it.
 //!
-//! Layout: CSR. Cost: [`Amg::bytes`]; four scratch vectors per grid. Order: that of the backend's CSR product; with
-//! [`Order::Stored`] the same bits on every backend and for any number of threads, the hierarchy included.
+//! The M of a V-cycle is symmetric (to rounding) and positive definite if A is: the smoother's polynomial is below 1 in
+//! magnitude up to a rigorous bound on the eigenvalues of D^-1 A.
+//!
+//! Layout: CSR. Cost: [`Amg::bytes`]; four scratch vectors per grid, and four more vectors on grids that iterate.
+//! Order: that of the CSR product of the backend; with [`Order::Stored`] the same bits on every backend and for any
+//! number of threads, the hierarchy included.
 //! References: Vanek, Mandel, Brezina 1996; Lottes 2023, Optimal polynomial smoothers for multigrid V-cycles; Briggs,
-//! Henson, McCormick, A Multigrid Tutorial, 2000.
+//! Henson, McCormick, A Multigrid Tutorial, 2000; Notay & Vassilevski 2008, Recursive Krylov-based multigrid cycles.
 
 pub(crate) mod coarsest;
 mod cycle;
 mod expected;
 mod hierarchy;
+mod krylov;
 mod options;
 pub(crate) mod polynomial;
 mod update;
@@ -39,7 +45,7 @@ use spandrel_formats::{Csr, Real};
 pub use cycle::{AmgGrid, AmgOperator, AmgWork, cycle};
 pub use expected::AmgExpected;
 pub use hierarchy::{AmgBackend, AmgLevel, AmgLevels, constants, unfit};
-pub use options::AmgOptions;
+pub use options::{AmgCycle, AmgOptions};
 
 use self::hierarchy::Hierarchy;
 use self::update::Renewal;
@@ -47,16 +53,17 @@ use crate::phase::{SetupWatcher, unobserved};
 use crate::pool::Pool;
 use crate::{Error, Result};
 
-/// The V-cycle as M^-1. See the module's head.
+/// The cycle as M^-1. See the module's head.
 pub struct Amg<T: Real, B: AmgBackend<T>> {
     /// 1 / d of the finest grid.
     inv_diag: B::Vector,
     grids: Vec<Grid<T, B>>,
     degree: usize,
+    kind: AmgCycle,
     /// The inverse of the coarsest operator times its diagonal D_c, if it was made: right-hand sides there are divided
     /// by D_c.
     coarsest: Option<Mat<B, Csr<T>>>,
-    work: Pool<Vec<AmgWork<B::Vector>>>,
+    work: Pool<Vec<AmgWork<B::Vector, B::Scalar>>>,
     levels: Vec<AmgLevel>,
     /// The near-null-space vectors of the finest grid, for new values. `None` stands for the constant of each unknown.
     near_null: Option<Vec<T>>,
@@ -86,6 +93,8 @@ struct Down<T: Real, B: AmgBackend<T>> {
     aggregates: MatAggregates<B, Csr<T>>,
     /// Rows of the next grid.
     coarse: usize,
+    /// The diagonal D_c of the next grid, if two iterations find its correction.
+    diagonal: Option<B::Vector>,
 }
 
 impl<T: Real, B: AmgBackend<T>> AmgGrid<T, B> for Grid<T, B> {
@@ -99,12 +108,18 @@ impl<T: Real, B: AmgBackend<T>> AmgGrid<T, B> for Grid<T, B> {
     fn between(&self) -> Option<(&Self::Operator, &Self::Operator)> {
         self.down.as_ref().map(|down| (&down.restrict, &down.prolong))
     }
+    fn next_diagonal(&self) -> Option<&B::Vector> {
+        self.down.as_ref().and_then(|down| down.diagonal.as_ref())
+    }
 }
 
 /// Makes the scratch vectors of each grid.
-fn work<T: Real, B: AmgBackend<T>>(be: &B, grids: &[Grid<T, B>]) -> spandrel_backend::Result<Vec<AmgWork<B::Vector>>> {
+fn work<T: Real, B: AmgBackend<T>>(
+    be: &B,
+    grids: &[Grid<T, B>],
+) -> spandrel_backend::Result<Vec<AmgWork<B::Vector, B::Scalar>>> {
     let of = |grid: &Grid<T, B>| {
-        AmgWork::of(grid, |is_coarse| {
+        AmgWork::of(be, grid, |is_coarse| {
             be.zeros(grid.down.as_ref().filter(|_| is_coarse).map_or(grid.n, |down| down.coarse))
         })
     };
@@ -188,8 +203,8 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
         let Hierarchy { inv_diag, grids, levels, coarsest } = Hierarchy::of(be, a, options, near_null, watcher)?;
         let work = Pool::new(work(be, &grids)?);
         let (near_null, unknowns) = (near_null.map(<[T]>::to_vec), options.unknowns);
-        let (degree, renewal, finest) = (options.degree, None, None);
-        Ok(Self { inv_diag, grids, degree, coarsest, work, levels, near_null, unknowns, renewal, finest })
+        let (degree, kind, renewal, finest) = (options.degree, options.cycle, None, None);
+        Ok(Self { inv_diag, grids, degree, kind, coarsest, work, levels, near_null, unknowns, renewal, finest })
     }
 
     /// Statistics of the grids, finest first.
@@ -218,8 +233,18 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
             // Two copies of the right-hand side; per step of the smoother z and x are updated.
             products + between + vector(grid.n) * if grid.a.is_some() { 4 + 12 * self.degree as u64 } else { 0 }
         };
+        let (mut bytes, mut cycles) = (3 * vector(self.grids[0].n), 1);
+        for pair in self.grids.windows(2) {
+            bytes += cycles * grid(&pair[0]);
+            if pair[0].next_diagonal().is_some() {
+                // Two products of the iterations, and what lies between them.
+                let products = pair[1].a.as_ref().map_or(0, |a| 2 * a.spmv_bytes());
+                bytes += cycles * (products + 26 * vector(pair[1].n));
+                cycles *= 2;
+            }
+        }
         let coarsest = self.coarsest.as_ref().map_or(0, Mat::spmv_bytes);
-        3 * vector(self.grids[0].n) + coarsest + self.grids.iter().map(grid).sum::<u64>()
+        bytes + cycles * (coarsest + self.grids.last().map_or(0, grid))
     }
     /// Returns true if every product sums in the order that all backends share.
     pub fn is_stored_order(&self, be: &B) -> bool {
@@ -254,7 +279,7 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
         &self,
         be: &B,
         gate: Gate<'_, B>,
-        work: &mut [AmgWork<B::Vector>],
+        work: &mut [AmgWork<B::Vector, B::Scalar>],
         x: &mut B::Vector,
     ) -> spandrel_backend::Result<()> {
         let coarsest = |s: &<B as Backend<T>>::Vector, x: &mut <B as Backend<T>>::Vector| match &self.coarsest {
@@ -265,12 +290,15 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
     }
 }
 
-// SAFETY: which operations are enqueued depends on `degree` and the bounds of the grids, which change only while
-// nothing borrows the preconditioner. Its buffers are those of the matrices, `inv_diag` and `work`, which are neither
-// replaced nor lent out.
+// SAFETY: which operations are enqueued depends on `degree`, on the diagonals that are kept and on the bounds of the
+// grids, which change only while nothing borrows the preconditioner. Its buffers are those of the matrices, these
+// diagonals, `inv_diag` and `work`, which are neither replaced nor lent out.
 unsafe impl<T: Real, B: AmgBackend<T>> Preconditioner<T, B> for Amg<T, B> {
     fn len(&self) -> Option<usize> {
         Some(self.grids[0].n)
+    }
+    fn is_linear(&self) -> bool {
+        self.kind.is_linear()
     }
     fn apply(&self, be: &B, gate: Gate<'_, B>, r: &B::Vector, z: &mut B::Vector) -> spandrel_backend::Result<()> {
         let work = &mut *self.work.lend(|| work(be, &self.grids))?;

@@ -25,11 +25,50 @@ pub struct AmgOptions {
     pub coarsest: usize,
     /// The largest number of grids. Default 25.
     pub levels: usize,
+    /// How a coarse grid finds its correction. Default [`AmgCycle::V`].
+    pub cycle: AmgCycle,
+}
+
+/// How a coarse grid finds the correction of the next finer one.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[allow(clippy::exhaustive_enums)] // a program that matches on all of them wants to hear of a new one
+pub enum AmgCycle {
+    /// By one cycle.
+    #[default]
+    V,
+    /// By two iterations of conjugate gradients, preconditioned by the cycle from that grid on. An iteration takes
+    /// longer, and the number of iterations depends less on the matrix and on the number of grids.
+    ///
+    /// The preconditioner is then not linear: CG becomes flexible, and GMRES and BiCGStab with the preconditioner on
+    /// the left refuse it. Ranks refuse it too.
+    ///
+    /// The coarsest grid is solved once, as always. If rows fall so slowly that grid number l (0 is the finest) has
+    /// more than 2^-l times the rows of the finest, that grid takes one cycle, so that no grid costs more than the
+    /// finest.
+    K,
+}
+
+impl AmgCycle {
+    /// The name on the command line.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::V => "v",
+            Self::K => "k",
+        }
+    }
+
+    /// Returns true if the cycle is a linear operator.
+    pub fn is_linear(self) -> bool {
+        match self {
+            Self::V => true,
+            Self::K => false,
+        }
+    }
 }
 
 impl Default for AmgOptions {
     fn default() -> Self {
-        Self { strength: 0.25, degree: 2, unknowns: 1, coarsest: 300, levels: 25 }
+        Self { strength: 0.25, degree: 2, unknowns: 1, coarsest: 300, levels: 25, cycle: AmgCycle::V }
     }
 }
 
@@ -56,6 +95,31 @@ impl AmgOptions {
     #[must_use]
     pub fn of_next(&self, vectors: usize) -> Self {
         Self { unknowns: vectors, strength: 0.5 * self.strength, ..*self }
+    }
+
+    /// Returns true if grid number `grid` with `n` rows, of `finest` rows on the finest, finds its corrections by two
+    /// iterations, provided that it is not the coarsest.
+    pub(super) fn iterates(&self, grid: usize, n: usize, finest: usize) -> bool {
+        match self.cycle {
+            AmgCycle::V => false,
+            AmgCycle::K => grid > 0 && n <= finest.checked_shr(grid as u32).unwrap_or(0),
+        }
+    }
+
+    /// Checks the ranges, and that the cycle is one that ranks have.
+    ///
+    /// # Errors
+    /// Those of [`AmgOptions::check`]; [`Error::Unsupported`].
+    pub fn check_for_ranks(&self) -> Result<()> {
+        self.check()?;
+        match self.cycle {
+            AmgCycle::V => Ok(()),
+            AmgCycle::K => {
+                let why = "the K-cycle of amg needs dot products on coarse grids, which ranks do not have; leave \
+                           cycle=k out for the V-cycle";
+                Err(Error::Unsupported { why: why.to_string() })
+            }
+        }
     }
 
     /// Checks the ranges, and that `n` rows are whole points.

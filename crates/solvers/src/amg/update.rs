@@ -158,6 +158,9 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
                 let of_next = &scalings[level + 1].inverse;
                 to.transposed.scaled_into(be, of_next, Some(&scaling.diagonal), &mut held.restrict)?;
                 held.prolong.copy_values(be, &to.p)?;
+                if let Some(held) = &mut held.diagonal {
+                    be.copy(None, &scalings[level + 1].diagonal, held)?;
+                }
             }
         }
         if let (Some(held), Some(values)) = (&mut self.coarsest, inverse) {

@@ -222,7 +222,7 @@ pub(super) fn check(settings: &Settings, asked: Option<RankPrecond>, backend: &s
     let Some(asked) = asked else { return Ok(()) };
     match (asked, asked.within()) {
         (RankPrecond::Same(Precond::None | Precond::Jacobi | Precond::Chebyshev(_)), _) => Ok(()),
-        (RankPrecond::Same(Precond::Amg(options)), _) => options.check(),
+        (RankPrecond::Same(Precond::Amg(options)), _) => options.check_for_ranks(),
         (
             RankPrecond::Same(Precond::Mg(MgOptions {
                 smoother: MgSmoother::Chebyshev | MgSmoother::L1Jacobi, ..
@@ -387,7 +387,7 @@ impl fmt::Display for Plan {
 
 #[cfg(test)]
 mod tests {
-    use spandrel_solvers::AmgOptions;
+    use spandrel_solvers::{AmgCycle, AmgOptions};
 
     use super::*;
     use crate::solver::NearNull;
@@ -439,6 +439,8 @@ mod tests {
         }
         let wrong = AmgOptions { degree: 9, ..AmgOptions::default() };
         assert_eq!(amg(wrong).unwrap_err().to_string(), wrong.check().unwrap_err().to_string());
+        let cycle = AmgOptions { cycle: AmgCycle::K, ..AmgOptions::default() };
+        assert!(amg(cycle).unwrap_err().to_string().contains("for the V-cycle"));
         for by in [Reorder::Rcm, Reorder::Amd] {
             let numbered = Settings { reorder: Some(by), ..Settings::default() };
             assert!(refused(numbered, None).contains("use bfs"), "{by}");

@@ -82,6 +82,11 @@ fn successor(method: Method, status: Status) -> Option<Method> {
     ends.contains(&status).then_some(next)
 }
 
+/// Returns true if a method takes the preconditioner, which GMRES does only if it is linear.
+pub(super) fn takes(method: Method, preconditioner: Precond) -> bool {
+    method != Method::Gmres || preconditioner.is_linear()
+}
+
 /// Returns true if another preconditioner may succeed where this one did not.
 fn came_to_nothing(plan: &Plan, outcome: &Outcome) -> bool {
     use Status as S;
@@ -164,6 +169,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         let (first, gave_way) = self.run(device, method, b, x)?;
         // A factorisation, if it is possible, is safer than another method.
         let next = successor(method, first.outcome.status).filter(|_| self.plan.method_is_open && !gave_way);
+        let next = next.filter(|next| takes(*next, self.plan.preconditioner));
         let next = next.filter(|next| !self.factors_are_sooner(device, *next));
         let Some(next) = next else { return Ok((first, gave_way)) };
         let after = counted(first.outcome.iterations, "iteration");

@@ -14,6 +14,7 @@ use spandrel_solvers::multigrid::Expected;
 use spandrel_solvers::{AmgOptions, Error, GmresOptions, Method, MgOptions, Options, Precond, Result};
 use spandrel_sptrsv::IlutOptions;
 
+use super::attempts::takes;
 use super::plan::Plan;
 use super::prepare::{Preparation, asked_for};
 use super::rival::{Pace, Rival, is_dominant};
@@ -184,6 +185,11 @@ fn check(settings: &Settings, method: Method, (nrows, ncols): (usize, usize)) ->
     }
     if let Some(refusal) = separates_points(settings.preconditioner, settings.reorder.unwrap_or_default()) {
         return Err(refusal);
+    }
+    if let Some(precond) = settings.preconditioner.filter(|&precond| !takes(method, precond)) {
+        return Err(unsupported(format!(
+            "{method} needs a preconditioner that is linear, and the K-cycle of {precond} is not; use cg or bicgstab, or leave cycle=k out"
+        )));
     }
     if direct && settings.reproducible {
         return Err(Error::NotReproducible {
