@@ -7,8 +7,8 @@ use spandrel_backend::{Backend, EveryMethod, Mat, MixedPrecision, Order, Precond
 use spandrel_formats::{Bsr, Csr};
 use spandrel_solvers::options::Watcher;
 use spandrel_solvers::{
-    Amg, AmgBackend, AmgOptions, BlockJacobi, Cg, Chebyshev, Isai, Jacobi, JacobiSweeps, Mixed, Narrowed, Options,
-    Outcome, Refine,
+    Amg, AmgBackend, AmgCycle, AmgOptions, BlockJacobi, Cg, Chebyshev, Isai, Jacobi, JacobiSweeps, Mixed, Narrowed,
+    Options, Outcome, Refine,
 };
 use spandrel_sptrsv::{Ic0, Ilu0};
 
@@ -52,8 +52,9 @@ type Wide<D> = <D as Backend<f64>>::Vector;
 type Boxed<D> = Box<dyn Preconditioner<f64, D>>;
 
 /// The preconditioners, and the format whose order they have.
-const NOUNS: [(&str, &str); 10] = [
+const NOUNS: [(&str, &str); 11] = [
     ("amg", "csr"),
+    ("amg-k", "csr"),
     ("block_jacobi-4", "bsr"),
     ("block_jacobi-7", "bsr"),
     ("chebyshev", "csr"),
@@ -68,6 +69,10 @@ const NOUNS: [(&str, &str); 10] = [
 fn make<D: Products + 'static>(be: &D, noun: &str, a: &Csr<f64>) -> spandrel_solvers::Result<Boxed<D>> {
     Ok(match noun {
         "amg" => Box::new(Amg::new(be, a, &AmgOptions { coarsest: 8, ..AmgOptions::default() })?),
+        "amg-k" => {
+            let options = AmgOptions { coarsest: 8, cycle: AmgCycle::K, ..AmgOptions::default() };
+            Box::new(Amg::new(be, a, &options)?)
+        }
         "block_jacobi-4" => Box::new(BlockJacobi::<f64, D>::new(be, a, 4)?),
         "block_jacobi-7" => Box::new(BlockJacobi::<f64, D>::new(be, a, 7)?),
         "chebyshev" => Box::new(Chebyshev::new(be, a.clone(), 4)?),
@@ -208,10 +213,12 @@ fn usual(noun: &str) -> &'static str {
     if noun.ends_with("ilu0") { "bicgstab" } else { "cg" }
 }
 
-/// The other methods. A product of two different factors is no preconditioner for CG.
+/// The other methods. A product of two different factors is no preconditioner for CG, and a K-cycle only for flexible
+/// methods.
 fn others(noun: &str) -> impl Iterator<Item = &'static str> {
-    let usual = usual(noun);
-    METHODS.into_iter().filter(move |&method| method != usual && (method != "cg" || usual == "cg"))
+    let (usual, is_linear) = (usual(noun), noun != "amg-k");
+    let takes = move |method: &str| is_linear || ["cg", "bicgstab", "gmres-flexible"].contains(&method);
+    METHODS.into_iter().filter(move |&method| method != usual && (method != "cg" || usual == "cg") && takes(method))
 }
 
 fn refinement<D: Products>(fleet: &Fleet<D>, spec: &str) -> Verdict {
