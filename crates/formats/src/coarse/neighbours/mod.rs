@@ -24,6 +24,8 @@ pub const NEIGHBOURS: usize = 27;
 
 /// Rows that a task takes at a time.
 const CHUNK: usize = 1024;
+/// Rows whose moments are summed one after the other.
+const SUMMED: usize = 256;
 
 /// A symmetric stencil of nearest neighbours with one unknown per point, whose matrix is stored by diagonals.
 ///
@@ -245,21 +247,11 @@ impl Neighbours {
         Ok(rows)
     }
 
-    /// The moments of rows as [`Neighbours::rows`] gives them.
+    /// The moments of rows as [`Neighbours::rows`] gives them. Sums of [`SUMMED`] rows are added up in order, so the bits
+    /// do not depend on the number of threads.
     pub fn moments<T: Real>(rows: &[T]) -> Moments {
-        let mut sums = Moments::default();
-        for row in rows.chunks_exact(NEIGHBOURS) {
-            for (at, value) in row.iter().enumerate() {
-                let (value, d) = (value.as_f64(), difference(at).map(f64::from));
-                if at == number([0; 3]) {
-                    sums.diagonal += value;
-                }
-                for (sums, along) in sums.second.iter_mut().zip(d) {
-                    sums.iter_mut().zip(d).for_each(|(sum, other)| *sum -= value * along * other);
-                }
-            }
-        }
-        sums
+        let sums: Vec<Moments> = rows.par_chunks(SUMMED * NEIGHBOURS).map(moments).collect();
+        sums.iter().fold(Moments::default(), |all, sums| all.plus(sums))
     }
 
     /// The column of a place of a row, if it lies inside the grid.
@@ -413,6 +405,24 @@ fn difference(number: usize) -> [i32; 3] {
 /// Whether a place is on the diagonal or above it.
 pub(super) fn is_upper([dx, dy, dz]: [i32; 3]) -> bool {
     (dz, dy, dx) >= (0, 0, 0)
+}
+
+/// The moments of a few rows.
+fn moments<T: Real>(rows: &[T]) -> Moments {
+    let mut sums = Moments::default();
+    for row in rows.chunks_exact(NEIGHBOURS) {
+        // Most places of a stencil of few points are zero, and add nothing.
+        for (at, value) in row.iter().enumerate().filter(|(_, value)| !value.is_zero()) {
+            let (value, d) = (value.as_f64(), difference(at).map(f64::from));
+            if at == number([0; 3]) {
+                sums.diagonal += value;
+            }
+            for (sums, along) in sums.second.iter_mut().zip(d) {
+                sums.iter_mut().zip(d).for_each(|(sum, other)| *sum -= value * along * other);
+            }
+        }
+    }
+    sums
 }
 
 fn expect(what: &'static str, found: usize, expected: usize) -> Result<()> {
