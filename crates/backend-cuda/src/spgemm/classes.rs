@@ -46,8 +46,8 @@ pub(super) fn slots_log(columns: u32) -> u32 {
     (columns + columns.div_ceil(2)).max(16).next_power_of_two().ilog2()
 }
 
-/// The bytes for `rows` rows of one pattern with this many entries: `rows` sums and a column per place of the table, and
-/// a two-byte index of a place per entry.
+/// The bytes for `rows` rows of one pattern with this many entries: `rows` sums and a column per place of the table,
+/// and a two-byte index of a place per entry.
 pub(super) fn room<T: Real>(columns: u32, rows: usize) -> usize {
     ((1usize << slots_log(columns)) * (rows * T::BYTES + 4) + 2 * columns as usize).next_multiple_of(16)
 }

@@ -202,8 +202,8 @@ impl Cuda {
         if let Some((list, bitmaps, words, blocks)) = &pass.large {
             let (list, bitmaps, words) = (list.pointer(), bitmaps.pointer(), *words as u32);
             let parameters = BitmapSpgemm { factors, repeats, nrows, list, found, bitmaps, words, rows, cols };
-            // SAFETY: {count,fill}_bitmap_spgemm(factors, repeats, nrows, list, found, bitmaps, words, rows, cols), a bitmap of `words`
-            // words of zeros per thread block.
+            // SAFETY: {count,fill}_bitmap_spgemm(factors, repeats, nrows, list, found, bitmaps, words, rows, cols), a
+            // bitmap of `words` words of zeros per thread block.
             unsafe { self.launch::<T, _>(bitmap, Grid::of(*blocks, BITMAP_THREADS), &parameters)? };
         }
         Ok(())

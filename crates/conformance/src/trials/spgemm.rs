@@ -66,8 +66,8 @@ fn narrow(nrows: usize) -> Built {
     Csr::from_triplets(nrows, 130, entries)
 }
 
-/// Runs of rows of one pattern: `runs` says their lengths, in turn. A row has `length` columns, `apart` from each other,
-/// and every third run differs from the one before it only in its middle column.
+/// Runs of rows of one pattern: `runs` says their lengths, in turn. A row has `length` columns, `apart` from each
+/// other, and every third run differs from the one before it only in its middle column.
 fn runs(nrows: usize, ncols: usize, lengths: &[usize], length: usize, apart: usize) -> Built {
     let (mut entries, mut row) = (Vec::with_capacity(nrows * length), 0);
     for (run, &rows) in lengths.iter().cycle().enumerate() {

@@ -311,7 +311,7 @@ mod tests {
             };
             let random = |seed: usize| (0..n).map(|i| ((i * 7919 + seed * 389) % 1009) as f64 - 504.0).collect();
             let unit = |at: usize| (0..n).map(|i| f64::from(u8::from(i == at))).collect();
-            let smooth_and_rough = [|_| 1.0, |i: usize| if i % 2 == 0 { 1.0 } else { -1.0 }];
+            let smooth_and_rough = [|_| 1.0, |i: usize| if i.is_multiple_of(2) { 1.0 } else { -1.0 }];
             let errors: Vec<Vec<f64>> = (0..n).map(unit).chain((0..20).map(random)).collect();
             let errors = errors.into_iter().chain(smooth_and_rough.map(|of| (0..n).map(of).collect()));
             let grids = [1, 2, 3, 4].map(|degree| grid(&be, &a, PolynomialSmoother::L1Jacobi(degree)));
