@@ -247,8 +247,8 @@ impl Neighbours {
         Ok(rows)
     }
 
-    /// The moments of rows as [`Neighbours::rows`] gives them. Sums of [`SUMMED`] rows are added up in order, so the
-    /// bits do not depend on the number of threads.
+    /// The moments of rows as [`Neighbours::rows`] gives them. Runs of 256 rows are summed apart, and their sums added
+    /// in order, so the bits do not depend on the number of threads.
     pub fn moments<T: Real>(rows: &[T]) -> Moments {
         let sums: Vec<Moments> = rows.par_chunks(SUMMED * NEIGHBOURS).map(moments).collect();
         sums.iter().fold(Moments::default(), |all, sums| all.plus(sums))
