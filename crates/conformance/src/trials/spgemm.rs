@@ -66,12 +66,13 @@ fn narrow(nrows: usize) -> Built {
     Csr::from_triplets(nrows, 130, entries)
 }
 
-/// Runs of rows of one pattern: `runs` says their lengths, in turn. A row has `length` columns, `apart` from each
-/// other, and every third run differs from the one before it only in its middle column.
+/// Runs of rows of one pattern, of these lengths in turn. A row has `length` columns, `apart` from each other. Every
+/// third run differs from the one before it only in its middle column.
 fn runs(nrows: usize, ncols: usize, lengths: &[usize], length: usize, apart: usize) -> Built {
     let (mut entries, mut row) = (Vec::with_capacity(nrows * length), 0);
     for (run, &rows) in lengths.iter().cycle().enumerate() {
-        let (shift, middle) = (7 * (run - run / 3 % 2), usize::from(run % 3 == 2));
+        let middle = usize::from(run % 3 == 2);
+        let shift = 7 * (run - middle);
         for _ in 0..rows.min(nrows - row) {
             let column = |k: usize| ((k * apart + shift) * 2 + if k == length / 2 { middle } else { 0 }) % ncols;
             entries.extend((0..length).map(|k| (row, column(k), 0.5 + ((row + 3 * k) % 11) as f64)));
