@@ -198,10 +198,10 @@ impl RowStats {
 }
 
 #[cfg(test)]
-pub(super) mod tests {
+mod tests {
     use super::*;
 
-    pub(in super::super) fn pointers(lengths: &[u32]) -> Vec<u32> {
+    fn pointers(lengths: &[u32]) -> Vec<u32> {
         std::iter::once(0)
             .chain(lengths.iter().scan(0, |at, len| {
                 *at += len;
