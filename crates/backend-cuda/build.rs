@@ -40,7 +40,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 }
 
 /// The least bytes of a group, but for the last of a text.
-const GROUP: usize = 256 << 10;
+const GROUP: usize = 512 << 10;
 /// Zstandard's level.
 const LEVEL: i32 = 19;
 
