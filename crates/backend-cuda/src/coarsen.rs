@@ -521,7 +521,8 @@ impl<T: Real> Coarsen<Csr<T>> for Cuda {
         let (stream, n) = (self.stream(), a.nrows());
         expect_len("scaling", "a row", a.ncols(), n)?;
         let (diagonal, inverse) = (Vector::uninit(stream, n)?, Vector::uninit(stream, n)?);
-        let unfit = Buffer::from_host(stream, &[u32::MAX], "the first unfit row")?;
+        // Two bounds on the spectrum, and the first unfit row in the lower half of the last word.
+        let found = Buffer::from_host(stream, &[0, 0, u64::from(u32::MAX)], "bounds on the spectrum")?;
         let of = matrix(a);
         let (rows, over) = (n as u32, inverse.pointer());
         let find = DiagonalCoarsen {
@@ -529,23 +530,23 @@ impl<T: Real> Coarsen<Csr<T>> for Cuda {
             n: rows,
             diagonal: diagonal.pointer(),
             inverse: over,
-            unfit: unfit.pointer(),
+            unfit: found.address(2),
         };
-        let most = Buffer::<u64>::zeros(stream, 2, "bounds on the spectrum")?;
         let steps = [Buffer::<f64>::uninit(stream, n, "row sums")?, Buffer::<f64>::uninit(stream, n, "row sums")?];
         // SAFETY: diagonal_coarsen(ptr, cols, values, n, diagonal, inverse, unfit), 8 lanes per row, an element of each
         // vector per row.
         unsafe { self.launch::<T, _>(DiagonalCoarsen::ENTRY, lanes(n), &find)? };
         for (step, w) in [Address::NULL, steps[0].pointer()].into_iter().enumerate() {
-            let (next, most) = (steps[step].pointer(), most.address(step));
+            let (next, most) = (steps[step].pointer(), found.address(step));
             let bound = BoundCoarsen { matrix: of, n: rows, inverse: over, w, next, most };
             // SAFETY: bound_coarsen(ptr, cols, values, n, inverse, w, next, most), an element of each vector per row,
             // `w` none or what the step before has written.
             unsafe { self.launch::<T, _>(BoundCoarsen::ENTRY, each(n), &bound)? };
         }
-        let most = most.to_host("bounds on the spectrum")?;
-        let row = unfit.to_host("the first unfit row")?[0];
-        let unfit = (row != u32::MAX).then_some(row as usize);
+        let mut read = [0; 3];
+        found.read_at(0, &mut read)?;
+        let [most @ .., row] = read;
+        let unfit = (row != u64::from(u32::MAX)).then_some(row as usize);
         let best = most.iter().fold(f64::INFINITY, |best, &bits| best.min(f64::from_bits(bits)));
         let bound = if unfit.is_some() { f64::NAN } else { best.max(1.0) };
         Ok(Scaling { diagonal, inverse, bound, unfit })

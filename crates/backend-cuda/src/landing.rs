@@ -43,7 +43,7 @@ impl Pinned {
 
     fn as_mut_slice(&mut self) -> &mut [u8] {
         // SAFETY: `bytes` bytes from there on are this value's and have values. No copy to them is under way, because
-        // `Landing::fetch` waits for all that it enqueues.
+        // `Landing` waits for every copy that it enqueues.
         unsafe { std::slice::from_raw_parts_mut(self.pointer, self.bytes) }
     }
 }
@@ -59,7 +59,46 @@ impl Drop for Pinned {
 }
 
 impl Landing {
-    /// Copies `bytes` bytes from each address and waits. Returns the copies in order, aligned to 16 bytes, or `None` if
+    /// The memory, with at least this many bytes. Binds the context.
+    fn with_room(&mut self, stream: &Arc<CudaStream>, bytes: usize) -> Result<&mut Pinned> {
+        // Free a buffer that is too small before allocating a larger one.
+        let pinned = match self.0.take().filter(|pinned| pinned.bytes >= bytes) {
+            Some(pinned) => pinned,
+            None => Pinned::new(stream.context(), bytes.next_power_of_two().max(LEAST))?,
+        };
+        stream.context().bind_to_thread().map_err(|error| failed("download", error))?;
+        Ok(self.0.insert(pinned))
+    }
+
+    /// Copies a value from an address, enqueues `more` behind the copy, and waits for the copy but not for what is
+    /// behind it. So the device works while the host looks.
+    ///
+    /// # Errors
+    /// Those of `more`, of the driver and of the work before; [`Error::OutOfMemory`] for page-locked memory.
+    ///
+    /// # Safety
+    /// A value of this type lies at the address, in memory of this queue's device.
+    pub(crate) unsafe fn fetch_ahead<V: bytemuck::AnyBitPattern>(
+        &mut self,
+        stream: &Arc<CudaStream>,
+        from: Address,
+        more: impl FnOnce() -> Result<()>,
+    ) -> Result<V> {
+        let bytes = size_of::<V>();
+        let pinned = self.with_room(stream, bytes)?;
+        let room = &mut pinned.as_mut_slice()[..bytes];
+        // SAFETY: the source is the caller's promise, and `room` is borrowed until the wait below.
+        let copied = unsafe { result::memcpy_dtoh_async(room, from.get(), stream.cu_stream()) };
+        let event = copied.and_then(|()| stream.record_event(None));
+        let enqueued = more();
+        // Wait even after an error, because the copy may still run.
+        let waited = event.and_then(|event| event.synchronize()).or_else(|error| stream.synchronize().and(Err(error)));
+        waited.map_err(|error| failed("download", error))?;
+        enqueued?;
+        Ok(bytemuck::pod_read_unaligned(&pinned.as_mut_slice()[..bytes]))
+    }
+
+    /// Copies `bytes` bytes from each address and waits for all enqueued work. Returns the copies in order, aligned to 16 bytes, or `None` if
     /// the gate is closed. `gate` is the address of a monitor, or null.
     ///
     /// # Errors
@@ -77,13 +116,7 @@ impl Landing {
     ) -> Result<Option<&mut [u8]>> {
         let parts = bytes.checked_mul(from.len()).filter(|parts| *parts < isize::MAX as usize / 2);
         let parts = parts.ok_or(Error::OutOfMemory { device: NAME, what: WHAT, bytes: u64::MAX })?;
-        // Free a buffer that is too small before allocating a larger one.
-        let pinned = match self.0.take().filter(|pinned| pinned.bytes >= HEAD + parts) {
-            Some(pinned) => pinned,
-            None => Pinned::new(stream.context(), (HEAD + parts).next_power_of_two().max(LEAST))?,
-        };
-        let pinned = self.0.insert(pinned);
-        stream.context().bind_to_thread().map_err(|error| failed("download", error))?;
+        let pinned = self.with_room(stream, HEAD + parts)?;
         let (head, room) = pinned.as_mut_slice().split_at_mut(HEAD);
         let (stop, _) = head.split_at_mut(size_of::<u32>());
         stop.fill(0);

@@ -164,24 +164,36 @@ impl<'a> Search<'a> {
         // row that is not in the order, so fewer than all rows are.
         unsafe { self.cuda.launch::<T, _>(SeatRenumber::ENTRY, Grid::of(1, THREADS as u32), &seat)? };
         let grid = Grid::of(self.blocks, THREADS as u32);
-        loop {
-            for _ in 0..LEVELS {
-                let copy = self.copy;
+        // An even number of levels, so that the copy that the next level reads stays the same.
+        let enqueue = || {
+            (0..LEVELS as u32).try_for_each(|level| {
+                let copy = self.copy ^ (level & 1);
                 let count = CountRenumber { ptr, cols, order, parents, head, copy, counts, sums };
                 let place = PlaceRenumber { ptr, cols, order, parents, counts, sums, head, copy };
                 // SAFETY: count_renumber and place_renumber with the same thread blocks, a sum for each; an element of
                 // `order`, `parents` and `counts` per row. Each row is appended once, because it has one parent.
                 unsafe {
                     self.cuda.launch::<T, _>(CountRenumber::ENTRY, grid, &count)?;
-                    self.cuda.launch::<T, _>(PlaceRenumber::ENTRY, grid, &place)?;
+                    self.cuda.launch::<T, _>(PlaceRenumber::ENTRY, grid, &place)
                 }
-                self.copy ^= 1;
-            }
-            let mut level = [0; 3];
-            self.head.read_at(3 * self.copy as usize, &mut level)?;
-            let [begin, end, levels] = level;
+            })
+        };
+        let at = self.head.address(3 * self.copy as usize);
+        let landing = &mut *self.cuda.landing().borrow_mut();
+        // A short search ends with the first levels. In a longer one, further levels are enqueued before the host looks,
+        // so that the device does not wait for it; levels past the end change nothing.
+        let mut is_long = false;
+        enqueue()?;
+        loop {
+            let more = || if is_long { enqueue() } else { Ok(()) };
+            // SAFETY: three words of `head` lie there.
+            let [begin, end, levels]: [u32; 3] = unsafe { landing.fetch_ahead(self.cuda.stream(), at, more)? };
             if begin == end || levels as usize > most {
                 return Ok((end as usize, levels as usize));
+            }
+            if !is_long {
+                enqueue()?;
+                is_long = true;
             }
         }
     }
@@ -194,7 +206,8 @@ impl<'a> Search<'a> {
             let mark = MarkRestRenumber { parents, n, marks: marks.pointer() };
             // SAFETY: mark_rest_renumber(parents, n, marks), one of each per row.
             unsafe { cuda.launch::<T, _>(MarkRestRenumber::ENTRY, each(self.n), &mark)? };
-            cuda.running_sums::<T>(&marks)?;
+            // As many rows are marked as are left.
+            cuda.sum_known::<T>(&marks)?;
             let rest = PlaceRestRenumber {
                 parents,
                 n,
@@ -282,7 +295,7 @@ impl<T: Real> Renumber<Csr<T>> for Cuda {
         // SAFETY: rows_renumber(ptr, order, n, rows), a count per row.
         unsafe { self.launch::<T, _>(RowsRenumber::ENTRY, each(n), &RowsRenumber { ptr, order, n: of, rows })? };
         // The sum of the counts is the number of entries.
-        self.running_sums::<T>(&row_ptr)?;
+        self.sum_known::<T>(&row_ptr)?;
         let columns = Buffer::<Ordinal>::uninit(stream, nnz, "a matrix's columns")?;
         let positions = Buffer::<Offset>::uninit(stream, nnz, "positions of entries")?;
         // Each listed row has more than `SORTED` entries, which limits how many there are.

@@ -1,7 +1,7 @@
 //! The transpose of a matrix on the GPU: its pattern once, then values as often as requested.
 //!
 //! Layout: the position in A of each entry of A^T. Order: nothing is summed. Cost: see kernels/transpose.cu; the host
-//! waits three times for the pattern. Kernels: kernels/transpose.cu, and kernels/coo.cu for the row of each entry.
+//! waits for the pattern once. Kernels: kernels/transpose.cu, and kernels/coo.cu for the row of each entry.
 
 use spandrel_backend::transpose::expect;
 use spandrel_backend::{Converted, Gate, Result, Transpose};
@@ -71,7 +71,7 @@ impl Cuda {
         // SAFETY: count_transpose(cols, nnz, counts), with one count per column.
         unsafe { self.launch::<T, _>(CountTranspose::ENTRY, grid, &counts)? };
         // The sum of the counts is the number of entries.
-        self.running_sums::<T>(&row_ptr)?;
+        self.sum_known::<T>(&row_ptr)?;
         let cursors = self.duplicate(&row_ptr, ncols, "where columns go on")?;
         let place =
             PlaceTranspose { cols, nnz: nnz as u32, cursors: cursors.pointer(), positions: positions.pointer() };

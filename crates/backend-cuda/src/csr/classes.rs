@@ -92,7 +92,7 @@ impl<T: Real> Bins<T> {
             // SAFETY: count_classes_csr(row_ptr, nrows, counts), a thread block per CLASSED rows, with a count of each
             // class.
             unsafe { cuda.launch::<T, _>(CountClassesCsr::ENTRY, grid, &count)? };
-            cuda.running_sums::<T>(&counts)?;
+            cuda.sum_known::<T>(&counts)?;
         }
         let begins: Vec<usize> = counts.to_host(WHAT)?.iter().step_by(blocks.max(1)).map(|&at| at as usize).collect();
         let rows_of = |class: usize| match begins.get(class) {
@@ -110,7 +110,9 @@ impl<T: Real> Bins<T> {
             unsafe { cuda.launch::<T, _>(PlaceClassesCsr::ENTRY, grid, &place)? };
         }
         let mut long = vec![[0; 4]; rows_of(0)];
-        places.read_at(0, &mut long)?;
+        if !long.is_empty() {
+            places.read_at(0, &mut long)?;
+        }
         let mut parts = Vec::new();
         for [row, begin, end, _] in long {
             split(&mut parts, row, begin, end, ENTRIES_A_PIECE);

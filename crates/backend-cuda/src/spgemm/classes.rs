@@ -4,10 +4,9 @@ use spandrel_backend::Result;
 use spandrel_formats::Real;
 
 use super::ClassSpgemm;
-use super::pattern::Made;
+use super::pattern::{Made, PRODUCTS, each_row};
 use crate::Cuda;
-use crate::launch::Grid;
-use crate::memory::{Address, Buffer};
+use crate::memory::Buffer;
 
 /// The most entries of a row of C whose sums a warp holds (`SLICE` of kernels/spgemm.cu). Longer rows are cut into
 /// slices.
@@ -86,36 +85,28 @@ fn classes(rows: [u64; 3], longest: [u64; 3], products_per_entry: f64) -> Vec<Cl
 }
 
 impl Cuda {
-    /// The classes of the rows of C, and the slices of the long ones with their number. Blocks.
+    /// The classes of the rows of C, and the slices of the long ones with their number. Does not block.
     pub(super) fn product_classes<T: Real>(
         &self,
         made: &Made,
         nnz_of_a: usize,
     ) -> Result<(Vec<Class>, Option<(Buffer<u32>, usize)>)> {
         let nrows = made.row_ptr.len() - 1;
-        if made.col_idx.len() == 0 {
-            return Ok((Vec::new(), None));
-        }
-        let found = Buffer::<u64>::zeros(self.stream(), FOUND, "counts of rows")?;
-        let grid = Grid::of(nrows.div_ceil(256), 256);
-        let class = |slices: Address, found: &Buffer<u64>| {
-            let parameters =
-                ClassSpgemm { row_ptr: made.row_ptr.pointer(), nrows: nrows as u32, slices, found: found.pointer() };
-            // SAFETY: class_spgemm(row_ptr, nrows, slices, found), one thread per row. `slices` is null or has room for
-            // as many slices as were counted.
-            unsafe { self.launch::<T, _>(ClassSpgemm::ENTRY, grid, &parameters) }
-        };
-        class(Address::NULL, &found)?;
-        let counts = found.to_host("counts of rows")?;
+        let counts = &made.found;
         let three = |from: usize| [counts[from], counts[from + 1], counts[from + 2]];
-        let products_per_entry = made.products as f64 / nnz_of_a.max(1) as f64;
+        let products_per_entry = counts[PRODUCTS] as f64 / nnz_of_a.max(1) as f64;
         let classes = classes(three(OF_CLASSES), three(LONGEST_OF_CLASSES), products_per_entry);
         let count = counts[SLICES] as usize;
         if count == 0 {
             return Ok((classes, None));
         }
         let slices = Buffer::uninit(self.stream(), 2 * count, "slices of rows")?;
-        class(slices.pointer(), &Buffer::zeros(self.stream(), FOUND, "counts of slices")?)?;
+        let found = Buffer::<u64>::zeros(self.stream(), FOUND, "counts of slices")?;
+        let (row_ptr, slices_at, found) = (made.row_ptr.pointer(), slices.pointer(), found.pointer());
+        let class = ClassSpgemm { row_ptr, nrows: nrows as u32, slices: slices_at, found };
+        // SAFETY: class_spgemm(row_ptr, nrows, slices, found), one thread per row, with room for as many slices as were
+        // counted.
+        unsafe { self.launch::<T, _>(ClassSpgemm::ENTRY, each_row(nrows), &class)? };
         Ok((classes, Some((slices, count))))
     }
 }

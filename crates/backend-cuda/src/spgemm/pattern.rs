@@ -5,10 +5,11 @@ use spandrel_formats::index::checked;
 use spandrel_formats::{Offset, Ordinal, Real};
 
 use super::classes::FOUND;
-use super::{BitmapSpgemm, BoundSpgemm, LongSpgemm, Patterns, Repeats, RepeatsSpgemm, ShortSpgemm};
+use super::{BitmapSpgemm, BoundSpgemm, ClassSpgemm, LongSpgemm, Patterns, Repeats, RepeatsSpgemm, ShortSpgemm};
 use crate::kernel::Entry;
 use crate::launch::Grid;
 use crate::memory::{Address, Buffer};
+use crate::scan::sums_len;
 use crate::{Cuda, CudaCsr};
 
 /// Threads per thread block, and threads per thread block that has a bitmap (`SPGEMM_THREADS` and `BITMAP_THREADS` of
@@ -29,16 +30,17 @@ const FEW: u64 = 3;
 const BITMAP_BYTES: usize = 64 << 20;
 
 /// Indices into the array `found` (kernels/spgemm.cu).
-const PRODUCTS: usize = 0;
+pub(super) const PRODUCTS: usize = 0;
 const MOST_PRODUCTS: usize = 1;
 const SHORT_ROWS: usize = 2;
 const LONG_ROWS: usize = 3;
 
-/// A pattern, and the number of products behind it.
+/// A pattern, and what the device found out about it.
 pub(super) struct Made {
     pub(super) row_ptr: Buffer<Offset>,
     pub(super) col_idx: Buffer<Ordinal>,
-    pub(super) products: u64,
+    /// The array `found` of kernels/spgemm.cu, with the counts of rows by their lengths.
+    pub(super) found: [u64; FOUND],
     /// Which rows of A and of B repeat the pattern of the row before, if most rows of either do.
     pub(super) repeats: Option<[Buffer<u8>; 2]>,
 }
@@ -49,13 +51,18 @@ pub(crate) fn bitmaps(cuda: &Cuda, elements: usize) -> (usize, usize) {
     (words, (BITMAP_BYTES / (4 * words.max(1))).clamp(1, 2 * cuda.multiprocessors()))
 }
 
+/// One thread for each of `nrows` rows.
+pub(super) fn each_row(nrows: usize) -> Grid {
+    Grid::of(nrows.div_ceil(THREADS), THREADS as u32)
+}
+
 /// The parameters that the kernels of both passes share.
-struct Pass<'a> {
+struct Pass {
     factors: Patterns,
     repeats: Repeats,
     nrows: usize,
     bounds: Address,
-    found: &'a Buffer<u64>,
+    found: Address,
     /// The numbers of rows with few products, and with more.
     rows: [u64; 2],
     /// Lanes for a row of B, in rows of C with few products.
@@ -75,7 +82,7 @@ impl Cuda {
             return Ok(Made {
                 row_ptr,
                 col_idx: Buffer::uninit(stream, 0, "a matrix's columns")?,
-                products: 0,
+                found: [0; FOUND],
                 repeats: None,
             });
         }
@@ -85,17 +92,20 @@ impl Cuda {
             b_ptr: b_ptr.pointer(),
             b_cols: b_cols.pointer(),
         };
-        let found = Buffer::<u64>::zeros(stream, FOUND, "what a product is")?;
+        // The sums of the counts of columns and what the kernels find lie side by side, so that one read brings both.
+        let sums = sums_len(&row_ptr);
+        let words = Buffer::<u64>::zeros(stream, sums + FOUND, "what a product is")?;
+        let found = words.address(sums);
         let bounds = Buffer::<u32>::uninit(stream, nrows, "products of rows")?;
         let Patterns { a_ptr, a_cols, b_ptr, .. } = factors;
-        let parameters =
-            BoundSpgemm { a_ptr, a_cols, b_ptr, nrows: nrows as u32, bounds: bounds.pointer(), found: found.pointer() };
+        let parameters = BoundSpgemm { a_ptr, a_cols, b_ptr, nrows: nrows as u32, bounds: bounds.pointer(), found };
         let blocks = nrows.div_ceil(THREADS / SHORT_LANES).min(BOUND_BLOCKS * self.multiprocessors());
         let grid = Grid::of(blocks, THREADS as u32);
         // SAFETY: bound_spgemm(a_ptr, a_cols, b_ptr, nrows, bounds, found), any number of thread blocks; every column
         // of A is a row of B.
         unsafe { self.launch::<T, _>(BoundSpgemm::ENTRY, grid, &parameters)? };
-        let counts = found.to_host("what a product is")?;
+        let mut counts = [0; FOUND];
+        words.read_at(sums, &mut counts)?;
 
         let products = counts[PRODUCTS];
         let large = if counts[MOST_PRODUCTS] > WORDS_MOST {
@@ -116,7 +126,7 @@ impl Cuda {
             repeats: Repeats { a_repeats, b_repeats },
             nrows,
             bounds: bounds.pointer(),
-            found: &found,
+            found,
             rows,
             narrow,
             large,
@@ -129,7 +139,14 @@ impl Cuda {
             &row_ptr,
             None,
         )?;
-        let nnz = self.running_sums::<T>(&row_ptr)?;
+        self.sum_into::<T>(&row_ptr, &words)?;
+        let class = ClassSpgemm { row_ptr: row_ptr.pointer(), nrows: nrows as u32, slices: Address::NULL, found };
+        // SAFETY: class_spgemm(row_ptr, nrows, slices, found), one thread per row, which lists no slices. Lengths are
+        // only counted, so those of a pattern that is too large do no harm.
+        unsafe { self.launch::<T, _>(ClassSpgemm::ENTRY, each_row(nrows), &class)? };
+        let mut read = [0; FOUND + 1];
+        words.read_at(sums - 1, &mut read)?;
+        let [nnz, found @ ..] = read;
         checked(usize::try_from(nnz).unwrap_or(usize::MAX), "entries")?;
         let col_idx = Buffer::uninit(stream, nnz as usize, "a matrix's columns")?;
         self.product_pass::<T>(
@@ -140,7 +157,7 @@ impl Cuda {
             &row_ptr,
             Some(&col_idx),
         )?;
-        Ok(Made { row_ptr, col_idx, products, repeats })
+        Ok(Made { row_ptr, col_idx, found, repeats })
     }
 
     /// Which rows of A and of B repeat the pattern of the row before. `None` if few do, or if rows of C have few
@@ -160,9 +177,8 @@ impl Cuda {
                 repeats: repeats.pointer(),
                 found: found.pointer(),
             };
-            let grid = Grid::of(m.nrows().div_ceil(THREADS), THREADS as u32);
             // SAFETY: repeats_spgemm(row_ptr, cols, nrows, repeats, found), one thread per row.
-            unsafe { self.launch::<T, _>(RepeatsSpgemm::ENTRY, grid, &parameters)? };
+            unsafe { self.launch::<T, _>(RepeatsSpgemm::ENTRY, each_row(m.nrows()), &parameters)? };
             Ok(repeats)
         };
         let repeats = [find(a)?, find(b)?];
@@ -174,7 +190,7 @@ impl Cuda {
     /// from the position in `rows` on. Does not block.
     fn product_pass<T: Real>(
         &self,
-        pass: &Pass<'_>,
+        pass: &Pass,
         [short]: [Entry<ShortSpgemm>; 1],
         [long]: [Entry<LongSpgemm>; 1],
         [bitmap]: [Entry<BitmapSpgemm>; 1],
@@ -182,7 +198,7 @@ impl Cuda {
         cols: Option<&Buffer<Ordinal>>,
     ) -> Result<()> {
         let Pass { factors, repeats, nrows, bounds, found, narrow, .. } = *pass;
-        let (rows, cols, found) = (rows.pointer(), cols.map_or(Address::NULL, Buffer::pointer), found.pointer());
+        let (rows, cols) = (rows.pointer(), cols.map_or(Address::NULL, Buffer::pointer));
         let grid = |each: usize| Grid::of(nrows.div_ceil(THREADS / each), THREADS as u32);
         let nrows = nrows as u32;
         if pass.rows[0] > 0 {
