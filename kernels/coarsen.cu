@@ -373,10 +373,15 @@ __device__ __forceinline__ void count_filter(const u32* ptr, const u32* cols, co
     u32 lane = threadIdx.x % LANES, count = 0;
     bool there = row < n && assigned[row / unknowns] != UNASSIGNED;
     FilteredRow of(there, ptr, cols, row, unknowns, graph, neighbours);
+    if (unknowns == 1) {
+        // Each coupled node is a column of the row.
+        count = of.last - of.at;
+    } else {
 #pragma unroll 4
-    for (u32 e = of.begin + lane; e < of.end; e += LANES) count += of.is_strong(__ldg(cols + e) / unknowns);
+        for (u32 e = of.begin + lane; e < of.end; e += LANES) count += of.is_strong(__ldg(cols + e) / unknowns);
 #pragma unroll
-    for (int d = LANES / 2; d > 0; d /= 2) count += __shfl_xor_sync(ALL, count, d);
+        for (int d = LANES / 2; d > 0; d /= 2) count += __shfl_xor_sync(ALL, count, d);
+    }
     if (row < n && lane == 0) rows[row] = there ? unknowns + count : 0;
 }
 
@@ -392,15 +397,22 @@ __device__ __forceinline__ void fill_filter(const u32* ptr, const u32* cols, con
     u8* takers = all_takers[threadIdx.x / LANES];
     bool there = row < n && assigned[row / unknowns] != UNASSIGNED;
     FilteredRow of(there, ptr, cols, row, unknowns, graph, neighbours);
+    // The last entries that a lane has looked at, so that rows of one chunk are not read again: columns, values, and a bit for each strong one.
+    u32 seen[CHUNK / LANES], strong_ones = 0;
+    T of_seen[CHUNK / LANES];
     for (u32 base = of.begin; __any_sync(ALL, base < of.end); base += CHUNK) {
+        strong_ones = 0;
 #pragma unroll
-        for (u32 i = lane; i < CHUNK; i += LANES) {
+        for (int k = 0; k < CHUNK / LANES; k++) {
+            u32 i = lane + k * LANES;
+            seen[k] = 0, of_seen[k] = T(0);
             if (base + i >= of.end) continue;
-            u32 col = __ldg(cols + base + i), other = col / unknowns;
+            u32 col = __ldg(cols + base + i), other = unknowns == 1 ? col : col / unknowns;
             T v = __ldg(values + base + i);
             bool strong = of.is_strong(other);
+            seen[k] = col, of_seen[k] = v, strong_ones |= (u32)strong << k;
             held[i] = strong ? magnitude(v) : v;
-            takers[i] = strong ? MOST_UNKNOWNS : col % unknowns;
+            takers[i] = strong ? MOST_UNKNOWNS : col - other * unknowns;
             before += strong && other < of.node;
         }
         __syncwarp();
@@ -424,16 +436,25 @@ __device__ __forceinline__ void fill_filter(const u32* ptr, const u32* cols, con
         out_cols[to + before + lane] = of.node * unknowns + lane;
         out[to + before + lane] = fma_rn(scale, sum, lane == mine ? T(1) : T(0));
     }
-    for (u32 e = of.begin + lane; __any_sync(ALL, e - lane < of.end); e += LANES) {
-        u32 col = e < of.end ? __ldg(cols + e) : 0, other = col / unknowns;
-        bool strong = e < of.end && of.is_strong(other);
+    auto put = [&](bool strong, u32 col, T v) {
         u32 together = __ballot_sync(ALL, strong) >> shift & ((1u << LANES) - 1);
         if (strong) {
-            u32 place = to + __popc(together & ((1u << lane) - 1)) + (other > of.node ? unknowns : 0);
+            u32 place = to + __popc(together & ((1u << lane) - 1)) + (col / unknowns > of.node ? unknowns : 0);
             out_cols[place] = col;
-            out[place] = scale * __ldg(values + e);
+            out[place] = scale * v;
         }
         to += __popc(together);
+    };
+    if (!__any_sync(ALL, of.end - of.begin > CHUNK)) {
+#pragma unroll
+        for (int k = 0; k < CHUNK / LANES; k++)
+            if (__any_sync(ALL, strong_ones >> k)) put(strong_ones >> k & 1, seen[k], of_seen[k]);
+        return;
+    }
+    for (u32 e = of.begin + lane; __any_sync(ALL, e - lane < of.end); e += LANES) {
+        u32 col = e < of.end ? __ldg(cols + e) : 0;
+        bool strong = e < of.end && of.is_strong(col / unknowns);
+        put(strong, col, strong ? __ldg(values + e) : T(0));
     }
 }
 

@@ -15,6 +15,8 @@
 // Rows of a level that a thread block handles at a time.
 #define ROWS (THREADS / LANES)
 #define UNREACHED 0xffffffffu
+// Rows whose columns LANES lanes claim at a time.
+#define TOGETHER 4
 // The most entries of a row that LANES lanes sort, and the most that a warp does.
 #define LIGHT 64u
 #define SORTED (WARP / LANES * LIGHT)
@@ -39,6 +41,24 @@ __device__ __forceinline__ void claim_row(const u32* ptr, const u32* cols, u32* 
     for (u32 e = __ldg(ptr + row) + lane; e < end; e += lanes) {
         u32 col = __ldg(cols + e);
         if (parents[col] > at + 1) atomicMin(parents + col, at + 1);
+    }
+}
+
+// As `claim_row` for several rows, whose entries begin at `from` for this lane, end at `upto`, and get the parents `parent`; LANES lanes share each.
+__device__ __forceinline__ void claim_rows(const u32* cols, u32* parents, u32 (&from)[TOGETHER], const u32 (&upto)[TOGETHER], const u32 (&parent)[TOGETHER]) {
+    for (bool more = true; more;) {
+        u32 col[TOGETHER], found[TOGETHER];
+#pragma unroll
+        for (int k = 0; k < TOGETHER; k++) col[k] = from[k] < upto[k] ? __ldg(cols + from[k]) : UNREACHED;
+#pragma unroll
+        for (int k = 0; k < TOGETHER; k++) found[k] = col[k] != UNREACHED ? parents[col[k]] : 0;
+        more = false;
+#pragma unroll
+        for (int k = 0; k < TOGETHER; k++) {
+            if (found[k] > parent[k]) atomicMin(parents + col[k], parent[k]);
+            from[k] += LANES;
+            more |= from[k] < upto[k];
+        }
     }
 }
 
@@ -114,10 +134,21 @@ __device__ __forceinline__ void place_level(const u32* ptr, const u32* cols, u32
             bool is_child = col != UNREACHED && parents[col] == at + 1;
             u32 children = __ballot_sync(ALL, is_child) >> shift & ((1u << LANES) - 1);
             if (is_child) order[next + __popc(children & below)] = col;
+            // Each lane of a child asks for its row, and several rows are claimed at a time: loads that wait for each other are most of a level.
+            u32 child_begin = is_child ? __ldg(ptr + col) : 0, child_end = is_child ? __ldg(ptr + col + 1) : 0;
             while (__any_sync(ALL, children)) {
-                u32 child = __shfl_sync(ALL, col, children ? __ffs(children) - 1 : 0, LANES);
-                if (children) claim_row(ptr, cols, parents, child, next++, lane, LANES);
-                children &= children - 1;
+                u32 from[TOGETHER], upto[TOGETHER], parent[TOGETHER];
+#pragma unroll
+                for (int k = 0; k < TOGETHER; k++) {
+                    u32 source = children ? __ffs(children) - 1 : 0;
+                    from[k] = __shfl_sync(ALL, child_begin, source, LANES) + lane;
+                    upto[k] = __shfl_sync(ALL, child_end, source, LANES);
+                    if (!children) upto[k] = 0;
+                    next += children != 0;
+                    parent[k] = next;
+                    children &= children - 1;
+                }
+                claim_rows(cols, parents, from, upto, parent);
             }
         }
         to += of_rows;
