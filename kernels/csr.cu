@@ -165,7 +165,7 @@ __device__ __forceinline__ void ask_pointers(const u32* row_ptr, u32 first, u32 
 }
 
 template <class T, bool SWIZZLED, int DEPTH>
-__device__ __forceinline__ void spmv_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 nnz, u32 capacity, u32 ahead, Coeff<T> ca, const T* x, Coeff<T> cb, T* y, const Monitor* gate) {
+__device__ __forceinline__ void spmv_staged(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 nnz, u32 capacity, u32 ahead, Coeff<T> ca, const T* x, Coeff<T> cb, Update<T> y, const Monitor* gate) {
     u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
     u32 first = (blockIdx.x * (blockDim.x / WARP) + warp) * GROUP, row = first + lane;
     if (first >= nrows) return;
@@ -210,8 +210,8 @@ __device__ __forceinline__ void spmv_dot_staged(const u32* row_ptr, const u32* c
 }
 
 #define STAGED(T, t, name, SWIZZLED, DEPTH, BOUNDS)                                                             \
-    extern "C" __global__ void __launch_bounds__ BOUNDS spmv_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 nnz, u32 capacity, u32 ahead, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_staged<T, SWIZZLED, DEPTH>(row_ptr, col_idx, values, nrows, nnz, capacity, ahead, a, x, b, y, gate);   \
+    extern "C" __global__ void __launch_bounds__ BOUNDS spmv_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 nnz, u32 capacity, u32 ahead, Coeff<T> a, const T* x, Coeff<T> b, T* y, const T* z, const Monitor* gate) { \
+        spmv_staged<T, SWIZZLED, DEPTH>(row_ptr, col_idx, values, nrows, nnz, capacity, ahead, a, x, b, Update<T>{y, z}, gate);   \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(256, 2) spmv_dot_##name##csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, u32 nnz, u32 capacity, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
         spmv_dot_staged<T, SWIZZLED, DEPTH>(row_ptr, col_idx, values, nrows, nnz, capacity, x, y, w, tree, gate); \
@@ -295,8 +295,8 @@ struct CsrRows {
 };
 
 #define SCALAR(T, t)                                                                             \
-    extern "C" __global__ void __launch_bounds__(256, 2) spmv_scalar_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_rows(CsrRows<T>{row_ptr, col_idx, values, x}, nrows, a, b, y, gate);                \
+    extern "C" __global__ void __launch_bounds__(256, 2) spmv_scalar_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const T* z, const Monitor* gate) { \
+        spmv_rows(CsrRows<T>{row_ptr, col_idx, values, x}, nrows, a, b, Update<T>{y, z}, gate);                \
     }                                                                                            \
     extern "C" __global__ void __launch_bounds__(256, 2) spmv_dot_scalar_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
         spmv_dot_rows(CsrRows<T>{row_ptr, col_idx, values, x}, nrows, y, w, tree, gate);         \
@@ -330,7 +330,7 @@ __device__ __forceinline__ T add_few(u32 from, u32 end, u32 step, const u32* col
 
 // Several lanes per row, DEPTH entries of each requested at once. CLAMPED: for matrices of millions of entries, see `add_few`.
 template <class T, int LANES, int DEPTH, bool CLAMPED>
-__device__ __forceinline__ void spmv_vector(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, T* y, const Monitor* gate) {
+__device__ __forceinline__ void spmv_vector(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, Update<T> y, const Monitor* gate) {
     u64 row = ((u64)blockIdx.x * 256 + threadIdx.x) / LANES;
     u32 lane = threadIdx.x % LANES, begin = 0, end = 0;
     if (row < nrows) {
@@ -347,8 +347,8 @@ __device__ __forceinline__ void spmv_vector(const u32* row_ptr, const u32* col_i
 }
 
 #define VECTOR(T, t, name, LANES, DEPTH, CLAMPED)                                                \
-    extern "C" __global__ void __launch_bounds__(256) spmv_##name##LANES##_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_vector<T, LANES, DEPTH, CLAMPED>(row_ptr, col_idx, values, nrows, a, x, b, y, gate); \
+    extern "C" __global__ void __launch_bounds__(256) spmv_##name##LANES##_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, u32 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const T* z, const Monitor* gate) { \
+        spmv_vector<T, LANES, DEPTH, CLAMPED>(row_ptr, col_idx, values, nrows, a, x, b, Update<T>{y, z}, gate); \
     }
 #define FEW(T, t, LANES) VECTOR(T, t, vector, LANES, AHEAD_OF_LANES, false)
 #define LONG(T, t, LANES, DEPTH) VECTOR(T, t, long, LANES, DEPTH, true)
@@ -428,7 +428,7 @@ __device__ __forceinline__ void place_classes(const u32* row_ptr, u32 nrows, con
 // Where the row of a place is: with TABLE at places[place], row, begin and end side by side, so that a short product waits for one load
 // less; otherwise perm[place] and its row pointers. CLAMPED: for matrices of millions of entries, see `add_few`.
 template <class T, bool SPLITS, bool TABLE, bool CLAMPED>
-__device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const uint4* places, const Classes& classes, const Part* parts, T* pieces, u32* tickets, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, T* y, const Monitor* gate) {
+__device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const uint4* places, const Classes& classes, const Part* parts, T* pieces, u32* tickets, const Coeff<T>& ca, const T* x, const Coeff<T>& cb, Update<T> y, const Monitor* gate) {
     __shared__ T warp_sum[256 / WARP];
     u32 lanes = classes.lanes[0], first_block = classes.block[0], first = classes.row[0], past = classes.row[1];
     if (!TABLE) {
@@ -484,14 +484,14 @@ __device__ __forceinline__ void spmv_binned(const u32* row_ptr, const u32* col_i
 #define BINNED(T, t)                                                                             \
     extern "C" __global__ void __launch_bounds__(256) count_classes_csr_##t(const u32* row_ptr, u32 nrows, u32* counts) { count_classes(row_ptr, nrows, counts); } \
     extern "C" __global__ void __launch_bounds__(256) place_classes_csr_##t(const u32* row_ptr, u32 nrows, const u32* starts, uint4* places, u32* perm) { place_classes(row_ptr, nrows, starts, places, perm); } \
-    extern "C" __global__ void __launch_bounds__(256) spmv_binned_csr_##t(const u32* col_idx, const T* values, const uint4* places, const __grid_constant__ Classes classes, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_binned<T, false, true, false>(nullptr, col_idx, values, nullptr, places, classes, nullptr, nullptr, nullptr, a, x, b, y, gate); \
+    extern "C" __global__ void __launch_bounds__(256) spmv_binned_csr_##t(const u32* col_idx, const T* values, const uint4* places, const __grid_constant__ Classes classes, Coeff<T> a, const T* x, Coeff<T> b, T* y, const T* z, const Monitor* gate) { \
+        spmv_binned<T, false, true, false>(nullptr, col_idx, values, nullptr, places, classes, nullptr, nullptr, nullptr, a, x, b, Update<T>{y, z}, gate); \
     }                                                                                            \
-    extern "C" __global__ void __launch_bounds__(256) spmv_wide_csr_##t(const u32* col_idx, const T* values, const uint4* places, const __grid_constant__ Classes classes, const Part* parts, T* pieces, u32* tickets, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_binned<T, true, true, true>(nullptr, col_idx, values, nullptr, places, classes, parts, pieces, tickets, a, x, b, y, gate); \
+    extern "C" __global__ void __launch_bounds__(256) spmv_wide_csr_##t(const u32* col_idx, const T* values, const uint4* places, const __grid_constant__ Classes classes, const Part* parts, T* pieces, u32* tickets, Coeff<T> a, const T* x, Coeff<T> b, T* y, const T* z, const Monitor* gate) { \
+        spmv_binned<T, true, true, true>(nullptr, col_idx, values, nullptr, places, classes, parts, pieces, tickets, a, x, b, Update<T>{y, z}, gate); \
     }                                                                                            \
-    extern "C" __global__ void __launch_bounds__(256) spmv_split_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const __grid_constant__ Classes classes, const Part* parts, T* pieces, u32* tickets, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
-        spmv_binned<T, true, false, false>(row_ptr, col_idx, values, perm, nullptr, classes, parts, pieces, tickets, a, x, b, y, gate); \
+    extern "C" __global__ void __launch_bounds__(256) spmv_split_csr_##t(const u32* row_ptr, const u32* col_idx, const T* values, const u32* perm, const __grid_constant__ Classes classes, const Part* parts, T* pieces, u32* tickets, Coeff<T> a, const T* x, Coeff<T> b, T* y, const T* z, const Monitor* gate) { \
+        spmv_binned<T, true, false, false>(row_ptr, col_idx, values, perm, nullptr, classes, parts, pieces, tickets, a, x, b, Update<T>{y, z}, gate); \
     }
 FOR_EACH_TYPE(BINNED)
 

@@ -101,9 +101,9 @@ struct SymmetricDiaRows : DiaRows<T, V> {
 
 #define FORMS(T, V, t, in_f32)                                                                                              \
     extern "C" __global__ void __launch_bounds__(THREADS, 2) spmv_##in_f32##dia_##t(                                        \
-        const V* values, const int* offsets, u32 diagonals, u64 nrows, u64 ncols, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        const V* values, const int* offsets, u32 diagonals, u64 nrows, u64 ncols, Coeff<T> a, const T* x, Coeff<T> b, T* y, const T* z, const Monitor* gate) { \
         DiaRows<T, V> m{values, offsets, diagonals, nrows, ncols, x};                                                       \
-        spmv_rows<T, DiaRows<T, V>, THREADS>(m, nrows, a, b, y, gate);                                                      \
+        spmv_rows<T, DiaRows<T, V>, THREADS>(m, nrows, a, b, Update<T>{y, z}, gate);                                                      \
     }                                                                                                                       \
     extern "C" __global__ void __launch_bounds__(THREADS, 2) spmv_dot_##in_f32##dia_##t(                                    \
         const V* values, const int* offsets, u32 diagonals, u64 nrows, u64 ncols, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \
@@ -111,9 +111,9 @@ struct SymmetricDiaRows : DiaRows<T, V> {
         spmv_dot_rows<T, DiaRows<T, V>, THREADS>(m, nrows, y, w, tree, gate);                                               \
     }                                                                                                                       \
     extern "C" __global__ void __launch_bounds__(THREADS, 2) spmv_##in_f32##symmetric_dia_##t(                              \
-        const V* values, const int* offsets, u32 diagonals, u64 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const Monitor* gate) { \
+        const V* values, const int* offsets, u32 diagonals, u64 nrows, Coeff<T> a, const T* x, Coeff<T> b, T* y, const T* z, const Monitor* gate) { \
         SymmetricDiaRows<T, V> m{{values, offsets, diagonals, nrows, nrows, x}};                                            \
-        spmv_rows<T, SymmetricDiaRows<T, V>, THREADS>(m, nrows, a, b, y, gate);                                             \
+        spmv_rows<T, SymmetricDiaRows<T, V>, THREADS>(m, nrows, a, b, Update<T>{y, z}, gate);                                             \
     }                                                                                                                       \
     extern "C" __global__ void __launch_bounds__(THREADS, 2) spmv_dot_##in_f32##symmetric_dia_##t(                          \
         const V* values, const int* offsets, u32 diagonals, u64 nrows, const T* x, T* y, const T* w, Tree<T> tree, const Monitor* gate) { \

@@ -145,6 +145,18 @@ __device__ __forceinline__ void finish_row(T a, T acc, T b, T* y) {
     *y = b == T(0) ? a * acc : fma_rn(a, acc, b * *y);
 }
 
+// Where a product y = a A x + b z writes y and reads z, which may be y.
+template <class T>
+struct Update {
+    T* y;
+    const T* z;
+    __device__ __forceinline__ Update operator+(u64 row) const { return {y + row, z + row}; }
+};
+template <class T>
+__device__ __forceinline__ void finish_row(T a, T acc, T b, const Update<T>& to) {
+    *to.y = b == T(0) ? a * acc : fma_rn(a, acc, b * *to.z);
+}
+
 // The halving tree over the lanes: the sum in lane 0.
 template <class T>
 __device__ __forceinline__ T halve(T v) {
@@ -256,9 +268,9 @@ __device__ __forceinline__ void block_dots(const T* shared_y, const T* shared_w,
 //   u64 target(u64 row) const
 // the row of y that belongs to a stored row.
 
-// y = a A x + b y. Grid: 1024 rows per thread block of THREADS, neighbours side by side.
-template <class T, class Rows, int THREADS = 256>
-__device__ __forceinline__ void spmv_rows(const Rows& m, u64 nrows, const Coeff<T>& ca, const Coeff<T>& cb, T* y, const Monitor* gate) {
+// y = a A x + b y, with y a T* or an Update<T>. Grid: 1024 rows per thread block of THREADS, neighbours side by side.
+template <class T, class Rows, int THREADS = 256, class Y>
+__device__ __forceinline__ void spmv_rows(const Rows& m, u64 nrows, const Coeff<T>& ca, const Coeff<T>& cb, Y y, const Monitor* gate) {
     constexpr int N = BLOCK / THREADS;
     if (!open(gate)) return;
     u64 row = (u64)blockIdx.x * BLOCK + threadIdx.x;

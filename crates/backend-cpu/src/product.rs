@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use spandrel_backend::error::{expect_columns, expect_len};
-use spandrel_backend::{Coeff, Gate, Result};
+use spandrel_backend::{Backend, Coeff, Gate, Result};
 use spandrel_formats::{Ordinal, Real};
 
 use crate::backend::axpby_slice;
@@ -130,6 +130,39 @@ fn columns<T: Real>(
     let (x, y) = (x.as_slice(), Shared::new(y.as_mut_slice()));
     m.partition().run(cpu, |task| {
         form(simd, a, m, task, k, x, b, nrows, ncols, y, &mut Buffer::new());
+    });
+    Ok(())
+}
+
+/// r <- b - A x. A chunk of b is copied to r just before its rows are formed, and read from cache then.
+pub(crate) fn residual<T: Real, M: Rows<T>>(
+    cpu: &Cpu,
+    gate: Gate<'_, Cpu>,
+    m: &M,
+    b: &Vector<T>,
+    x: &Vector<T>,
+    r: &mut Vector<T>,
+) -> Result<()> {
+    let (nrows, ncols, minus) = (m.nrows(), m.ncols(), -T::one());
+    for (what, len, expected) in [("b", b.len(), nrows), ("x", x.len(), ncols), ("r", r.len(), nrows)] {
+        expect_len("residual", what, len, expected)?;
+    }
+    if m.perm().is_some() {
+        cpu.copy(gate, b, r)?;
+        return spmv(cpu, gate, Coeff::host(minus), m, x, Coeff::one(), r);
+    }
+    if !open(gate) {
+        return Ok(());
+    }
+    let (b, x, r, simd) = (b.as_slice(), x.as_slice(), Shared::new(r.as_mut_slice()), cpu.simd());
+    m.partition().run(cpu, |task| {
+        let mut buffer = Buffer::new();
+        for start in task.clone().step_by(M::CHUNK) {
+            let rows = start..task.end.min(start + M::CHUNK);
+            // SAFETY: tasks own disjoint rows of r.
+            unsafe { r.part(rows.clone()) }.copy_from_slice(&b[rows.clone()]);
+            form(simd, minus, m, rows, 1, x, T::one(), nrows, ncols, r, &mut buffer);
+        }
     });
     Ok(())
 }
@@ -267,6 +300,17 @@ macro_rules! spmv_by_rows {
                 y: &mut $crate::Vector<T>,
             ) -> ::spandrel_backend::Result<()> {
                 $crate::product::spmv(self, gate, a, m, x, b, y)
+            }
+
+            fn residual(
+                &self,
+                gate: ::spandrel_backend::Gate<'_, Self>,
+                m: &Self::Resident,
+                b: &$crate::Vector<T>,
+                x: &$crate::Vector<T>,
+                r: &mut $crate::Vector<T>,
+            ) -> ::spandrel_backend::Result<()> {
+                $crate::product::residual(self, gate, m, b, x, r)
             }
 
             fn spmv_dot(

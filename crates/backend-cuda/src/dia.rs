@@ -18,7 +18,7 @@ use spandrel_formats::{Csr, Dia, Real};
 
 use crate::convert::Diagonals;
 use crate::kernel::{Argument, Entry, kernels, parameters};
-use crate::launch::{BLOCK, Grid, Product, ProductDot};
+use crate::launch::{BLOCK, Grid, Product, ProductDot, Update};
 use crate::memory::{Address, Buffer};
 use crate::persistent::{BicgstabParameters, CgParameters, Persists, Resident};
 use crate::{Cuda, CudaCsr, Monitor, Scalar, Vector};
@@ -32,10 +32,10 @@ parameters! {
 }
 
 kernels! {
-    struct SpmvDia<T> { matrix: MatrixParameters, nrows: u64, ncols: u64, product: Product<T> }
+    struct SpmvDia<T> { matrix: MatrixParameters, nrows: u64, ncols: u64, update: Update<T> }
     in DIA { WHOLE: "spmv_dia", NARROW: "spmv_in_f32_dia" }
 
-    struct SpmvSymmetricDia<T> { matrix: MatrixParameters, nrows: u64, product: Product<T> }
+    struct SpmvSymmetricDia<T> { matrix: MatrixParameters, nrows: u64, update: Update<T> }
     in DIA { WHOLE: "spmv_symmetric_dia", NARROW: "spmv_in_f32_symmetric_dia" }
 
     struct SpmvDotDia { matrix: MatrixParameters, nrows: u64, ncols: u64, product: ProductDot }
@@ -334,6 +334,24 @@ fn upper_half<T: Real>(m: &Dia<T>) -> Option<usize> {
     equal.then_some(first)
 }
 
+impl<T: Real> CudaDia<T> {
+    /// y <- a A x + b z.
+    fn update(&self, cuda: &Cuda, update: Update<T>) -> Result<()> {
+        let (matrix, grid) = (self.parameters(), Grid::of(self.nrows.div_ceil(BLOCK), 512));
+        let (nrows, ncols) = (self.nrows as u64, self.ncols as u64);
+        // SAFETY: the arrays of the matrix; the lengths of the vectors were compared.
+        unsafe {
+            if self.symmetric {
+                let entry = self.kernel([SpmvSymmetricDia::WHOLE, SpmvSymmetricDia::NARROW]);
+                cuda.launch::<T, _>(entry, grid, &SpmvSymmetricDia { matrix, nrows, update })
+            } else {
+                let entry = self.kernel([SpmvDia::WHOLE, SpmvDia::NARROW]);
+                cuda.launch::<T, _>(entry, grid, &SpmvDia { matrix, nrows, ncols, update })
+            }
+        }
+    }
+}
+
 // SAFETY: the memory that its operations use is allocated here, and stays in place until it is dropped.
 unsafe impl<T: Real> Load<Dia<T>> for Cuda {
     type Resident = CudaDia<T>;
@@ -400,19 +418,18 @@ impl<T: Real> Spmv<Dia<T>> for Cuda {
         b: Coeff<'_, T, Scalar<T>>,
         y: &mut Vector<T>,
     ) -> Result<()> {
-        let product = Product::new((m.nrows, m.ncols), gate, a, x, b, y)?;
-        let (matrix, grid) = (m.parameters(), Grid::of(m.nrows.div_ceil(BLOCK), 512));
-        let (nrows, ncols) = (m.nrows as u64, m.ncols as u64);
-        // SAFETY: the arrays of the matrix; the lengths of x and y were compared.
-        unsafe {
-            if m.symmetric {
-                let entry = m.kernel([SpmvSymmetricDia::WHOLE, SpmvSymmetricDia::NARROW]);
-                self.launch::<T, _>(entry, grid, &SpmvSymmetricDia { matrix, nrows, product })
-            } else {
-                let entry = m.kernel([SpmvDia::WHOLE, SpmvDia::NARROW]);
-                self.launch::<T, _>(entry, grid, &SpmvDia { matrix, nrows, ncols, product })
-            }
-        }
+        m.update(self, Product::new((m.nrows, m.ncols), gate, a, x, b, y)?.into())
+    }
+
+    fn residual(
+        &self,
+        gate: Gate<'_, Self>,
+        m: &CudaDia<T>,
+        b: &Vector<T>,
+        x: &Vector<T>,
+        r: &mut Vector<T>,
+    ) -> Result<()> {
+        m.update(self, Update::residual((m.nrows, m.ncols), gate, b, x, r)?)
     }
 
     fn spmv_dot(

@@ -89,12 +89,41 @@ parameters! {
     /// The last parameters of every product y = a A x + b y.
     pub(crate) struct Product<T> { a: CoeffArg<T>, x: Address, b: CoeffArg<T>, y: Address, gate: Address }
 
+    /// The last parameters of a product y = a A x + b z, where z may be y.
+    pub(crate) struct Update<T> {
+        a: CoeffArg<T>, x: Address, b: CoeffArg<T>, y: Address, z: Address, gate: Address,
+    }
+
     /// The last parameters of every product y = A x with the sums w . y and y . y.
     pub(crate) struct ProductDot { x: Address, y: Address, w: Address, tree: TreeArg, gate: Address }
 
     /// The same, with counters for the parts of a block of 1024 rows.
     pub(crate) struct CountedProductDot {
         x: Address, y: Address, w: Address, arrivals: Address, tree: TreeArg, gate: Address,
+    }
+}
+
+impl<T> From<Product<T>> for Update<T> {
+    fn from(Product { a, x, b, y, gate }: Product<T>) -> Self {
+        Self { a, x, b, y, z: y, gate }
+    }
+}
+
+impl<T: Real> Update<T> {
+    /// The operands of r = b - A x with an `nrows` x `ncols` matrix.
+    ///
+    /// # Errors
+    /// Vectors of other lengths.
+    pub(crate) fn residual(
+        shape: (usize, usize),
+        gate: Gate<'_, Cuda>,
+        b: &Vector<T>,
+        x: &Vector<T>,
+        r: &mut Vector<T>,
+    ) -> Result<Self> {
+        expect_len("residual", "b", b.len(), shape.0)?;
+        let product = Product::named("residual", shape, gate, Coeff::host(-T::one()), x, Coeff::one(), r)?;
+        Ok(Self { z: b.pointer(), ..product.into() })
     }
 }
 

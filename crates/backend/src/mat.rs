@@ -250,8 +250,7 @@ unsafe impl<F: Format, B: Spmv<F>> Operator<F::Value, B> for Mat<B, F> {
         expect_len("residual", "b", be.len(b), self.nrows)?;
         expect_len("residual", "x", be.len(x), self.ncols)?;
         expect_len("residual", "r", be.len(r), self.nrows)?;
-        be.copy(gate, b, r)?;
-        self.spmv(be, gate, Coeff::host(-<F::Value as num_traits::One>::one()), x, Coeff::one(), r)
+        be.residual(gate, &self.resident, b, x, r)
     }
     fn stored(&self) -> Option<&dyn Any> {
         Some(&self.resident)

@@ -334,6 +334,19 @@ pub trait Spmv<F: Format>: Load<F> + Backend<F::Value> {
         y: &mut Self::Vector,
     ) -> Result<()>;
 
+    /// Fused: r <- b - A x, with the bits of a copy of b to r and [`Spmv::spmv`] with a = -1, b = 1 and y = r.
+    fn residual(
+        &self,
+        gate: Gate<'_, Self>,
+        m: &Self::Resident,
+        b: &Self::Vector,
+        x: &Self::Vector,
+        r: &mut Self::Vector,
+    ) -> Result<()> {
+        self.copy(gate, b, r)?;
+        self.spmv(gate, Coeff::host(-<F::Value as num_traits::One>::one()), m, x, Coeff::one(), r)
+    }
+
     /// Fused: y <- A x; wy <- w . y; and, if asked for, yy <- y . y. `w` may be `x`.
     fn spmv_dot(
         &self,

@@ -19,7 +19,9 @@ pub(crate) mod wrap;
 use std::sync::{Arc, OnceLock};
 
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Coeff, Download, Error, Gate, Load, Order, Result, Spmm, Spmv, SpmvTransposed, UpdateValues};
+use spandrel_backend::{
+    Backend, Coeff, Download, Error, Gate, Load, Order, Result, Spmm, Spmv, SpmvTransposed, UpdateValues,
+};
 use spandrel_formats::{Csr, Offset, Ordinal, Real};
 
 pub use self::choose::CsrKernel;
@@ -30,7 +32,7 @@ use self::marked::Marked;
 pub use self::wrap::RawCsr;
 use crate::error::NAME;
 use crate::kernel::kernels;
-use crate::launch::{BLOCK, Grid, Product, ProductDot};
+use crate::launch::{BLOCK, Grid, Product, ProductDot, Update};
 use crate::memory::{Address, Buffer};
 use crate::persistent::Reach;
 use crate::{Cuda, Scalar, Vector};
@@ -38,7 +40,7 @@ use crate::{Cuda, Scalar, Vector};
 kernels! {
     struct SpmvStaged<T> {
         row_ptr: Address, col_idx: Address, values: Address, nrows: u32, nnz: u32, capacity: u32, ahead: u32,
-        product: Product<T>,
+        update: Update<T>,
     }
     in CSR { ANY: "spmv_csr", SWIZZLED: "spmv_swizzled_csr", SHORT: "spmv_short_csr" }
 
@@ -48,7 +50,7 @@ kernels! {
     }
     in CSR { ANY: "spmv_dot_csr", SWIZZLED: "spmv_dot_swizzled_csr", SHORT: "spmv_dot_short_csr" }
 
-    struct SpmvRows<T> { row_ptr: Address, col_idx: Address, values: Address, nrows: u32, product: Product<T> }
+    struct SpmvRows<T> { row_ptr: Address, col_idx: Address, values: Address, nrows: u32, update: Update<T> }
     in CSR {
         SCALAR: "spmv_scalar_csr",
         VECTOR_2: "spmv_vector2_csr",
@@ -71,19 +73,19 @@ kernels! {
     in CSR { ENTRY: "spmm_csr" }
 
     struct SpmvBinnedCsr<T> {
-        col_idx: Address, values: Address, places: Address, classes: Classes, product: Product<T>,
+        col_idx: Address, values: Address, places: Address, classes: Classes, update: Update<T>,
     }
     in CSR { ENTRY: "spmv_binned_csr" }
 
     struct SpmvWideCsr<T> {
         col_idx: Address, values: Address, places: Address, classes: Classes, parts: Address, pieces: Address,
-        tickets: Address, product: Product<T>,
+        tickets: Address, update: Update<T>,
     }
     in CSR { ENTRY: "spmv_wide_csr" }
 
     struct SpmvSplitCsr<T> {
         row_ptr: Address, col_idx: Address, values: Address, perm: Address, classes: Classes, parts: Address,
-        pieces: Address, tickets: Address, product: Product<T>,
+        pieces: Address, tickets: Address, update: Update<T>,
     }
     in CSR { ENTRY: "spmv_split_csr" }
 }
@@ -246,14 +248,22 @@ impl<T: Real> CudaCsr<T> {
 
     /// y <- a A x + b y.
     fn product(&self, cuda: &Cuda, product: Product<T>) -> Result<()> {
-        let (row_ptr, col_idx, values) = (self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer());
-        let nrows = self.nrows as u32;
         match (self.kernel, &self.pieces) {
             (CsrKernel::Balanced, Some(pieces)) => {
+                let matrix = (self.col_idx.pointer(), self.values.pointer(), self.nnz);
                 // SAFETY: the pieces of this matrix, whose arrays are aligned.
-                unsafe { pieces.launch(&product, cuda, (col_idx, values, self.nnz)) }
+                unsafe { pieces.launch(&product, cuda, matrix) }
             }
-            (CsrKernel::Binned, _) => {
+            _ => self.update(cuda, product.into()),
+        }
+    }
+
+    /// y <- a A x + b z, with a kernel other than [`CsrKernel::Balanced`].
+    fn update(&self, cuda: &Cuda, update: Update<T>) -> Result<()> {
+        let (row_ptr, col_idx, values) = (self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer());
+        let nrows = self.nrows as u32;
+        match self.kernel {
+            CsrKernel::Binned => {
                 let Some(bins) = &self.bins else { return Ok(()) };
                 let (grid, classes, places) = (Grid::of(bins.blocks(), 256), bins.classes, bins.places.pointer());
                 let (perm, [parts, pieces, tickets]) = (bins.perm.pointer(), bins.parts.pointers());
@@ -262,12 +272,12 @@ impl<T: Real> CudaCsr<T> {
                 unsafe {
                     match bins.kernel {
                         ClassesKernel::Whole => {
-                            let parameters = SpmvBinnedCsr { col_idx, values, places, classes, product };
+                            let parameters = SpmvBinnedCsr { col_idx, values, places, classes, update };
                             cuda.launch::<T, _>(SpmvBinnedCsr::ENTRY, grid, &parameters)
                         }
                         ClassesKernel::Wide => {
                             let parameters =
-                                SpmvWideCsr { col_idx, values, places, classes, parts, pieces, tickets, product };
+                                SpmvWideCsr { col_idx, values, places, classes, parts, pieces, tickets, update };
                             cuda.launch::<T, _>(SpmvWideCsr::ENTRY, grid, &parameters)
                         }
                         ClassesKernel::Split => {
@@ -280,14 +290,14 @@ impl<T: Real> CudaCsr<T> {
                                 parts,
                                 pieces,
                                 tickets,
-                                product,
+                                update,
                             };
                             cuda.launch::<T, _>(SpmvSplitCsr::ENTRY, grid, &parameters)
                         }
                     }
                 }
             }
-            (CsrKernel::Staged, _) => {
+            CsrKernel::Staged => {
                 let grid = Grid::of(self.nrows.div_ceil(GROUP * STAGED_WARPS), 32 * STAGED_WARPS as u32);
                 let grid = with_shared(grid, self.staging(STAGED_WARPS));
                 let entry = match (self.swizzled, self.short) {
@@ -297,12 +307,12 @@ impl<T: Real> CudaCsr<T> {
                 };
                 let ahead = (STAGED_AHEAD * cuda.multiprocessors()) as u32;
                 let (nnz, capacity) = (self.nnz as u32, self.capacity as u32);
-                let parameters = SpmvStaged { row_ptr, col_idx, values, nrows, nnz, capacity, ahead, product };
+                let parameters = SpmvStaged { row_ptr, col_idx, values, nrows, nnz, capacity, ahead, update };
                 // SAFETY: the arrays of the matrix; one warp per 32 rows, with room for `capacity` entries; the caller
                 // vouches for the product.
                 unsafe { cuda.launch::<T, _>(entry, grid, &parameters) }
             }
-            (CsrKernel::Scalar | CsrKernel::Vector(_) | CsrKernel::Balanced, _) => {
+            CsrKernel::Scalar | CsrKernel::Vector(_) | CsrKernel::Balanced => {
                 let (entry, lanes) = match (self.kernel, self.large) {
                     (CsrKernel::Vector(2), _) => (SpmvRows::VECTOR_2, 2),
                     (CsrKernel::Vector(4), _) => (SpmvRows::VECTOR_4, 4),
@@ -320,7 +330,7 @@ impl<T: Real> CudaCsr<T> {
                 };
                 // SAFETY: the arrays of the matrix; 1024 rows per thread block, or 256 threads with as many lanes per
                 // row as the kernel's name says; the caller vouches for the product.
-                unsafe { cuda.launch::<T, _>(entry, grid, &SpmvRows { row_ptr, col_idx, values, nrows, product }) }
+                unsafe { cuda.launch::<T, _>(entry, grid, &SpmvRows { row_ptr, col_idx, values, nrows, update }) }
             }
         }
     }
@@ -337,6 +347,22 @@ impl<T: Real> CudaCsr<T> {
         y: &mut Vector<T>,
     ) -> Result<()> {
         self.product(cuda, Product::named(op, (self.nrows, self.ncols), gate, a, x, b, y)?)
+    }
+
+    /// r <- b - A x.
+    pub(crate) fn residual(
+        &self,
+        cuda: &Cuda,
+        gate: Gate<'_, Cuda>,
+        b: &Vector<T>,
+        x: &Vector<T>,
+        r: &mut Vector<T>,
+    ) -> Result<()> {
+        if self.kernel == CsrKernel::Balanced {
+            cuda.copy(gate, b, r)?;
+            return self.spmv("residual", cuda, gate, Coeff::host(-T::one()), x, Coeff::one(), r);
+        }
+        self.update(cuda, Update::residual((self.nrows, self.ncols), gate, b, x, r)?)
     }
 
     pub(crate) fn spmv_dot(
@@ -433,6 +459,17 @@ impl<T: Real> Spmv<Csr<T>> for Cuda {
         y: &mut Vector<T>,
     ) -> Result<()> {
         m.spmv("spmv", self, gate, a, x, b, y)
+    }
+
+    fn residual(
+        &self,
+        gate: Gate<'_, Self>,
+        m: &CudaCsr<T>,
+        b: &Vector<T>,
+        x: &Vector<T>,
+        r: &mut Vector<T>,
+    ) -> Result<()> {
+        m.residual(self, gate, b, x, r)
     }
 
     fn spmv_dot(

@@ -95,6 +95,19 @@ impl<F: Format + Stored, B: Spmv<F>> Spmv<F> for Trace<B> {
         self.inner.spmv(gate, a, &m.inner, x, b, y)
     }
 
+    fn residual(
+        &self,
+        gate: Gate<'_, Self>,
+        m: &Self::Resident,
+        b: &Self::Vector,
+        x: &Self::Vector,
+        r: &mut Self::Vector,
+    ) -> Result<()> {
+        let vectors = [b, x, r].map(|v| self.passes::<F::Value>(v, 1)).iter().sum();
+        self.launch_on("residual", Some(F::NAME), read(&*m.host), gate, vectors);
+        self.inner.residual(gate, &m.inner, b, x, r)
+    }
+
     fn spmv_dot(
         &self,
         gate: Gate<'_, Self>,

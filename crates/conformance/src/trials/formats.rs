@@ -99,6 +99,7 @@ where
         push("spmv", "-recorded", recorded::<F, D>);
     }
     push("spmv_dot", "", fused::<F, D>);
+    push("residual", "", residual::<F, D>);
 }
 
 /// The trials of A^T x for a format that offers it.
@@ -244,8 +245,47 @@ fn fused<F: Format, D: Spmv<F>>(fleet: &Fleet<D>, shared: &Shared<F::Value>) -> 
     Ok(())
 }
 
+/// r, b and x after a residual.
+fn run_residual<F: Format, D: Spmv<F>>(
+    be: &D,
+    mat: &D::Resident,
+    state: GateState,
+    data: &Data<F::Value>,
+) -> Result<[Vec<F::Value>; 3]> {
+    let (b, x) = (be.upload(&data.y)?, be.upload(&data.x)?);
+    let mut r = be.upload(&vec![<F::Value as num_traits::Float>::nan(); data.y.len()])?;
+    let monitor = gate(be, state)?;
+    be.residual(monitor.as_ref(), mat, &b, &x, &mut r)?;
+    Ok([be.download(&r)?, be.download(&b)?, be.download(&x)?])
+}
+
+/// Compares b - A x with its bound, with the contract's default body, with other devices, and behind a gate.
+fn residual<F: Format, D: Spmv<F>>(fleet: &Fleet<D>, shared: &Shared<F::Value>) -> Verdict {
+    const R: [&str; 3] = ["r", "b", "x"];
+    let (host, data, be) = (shared.stored::<F>()?, shared.data()?, fleet.first());
+    let mat = be.load(host.clone())?;
+    let found = run_residual::<F, D>(be, &mat, GateState::None, &data)?;
+    data.rows().check(&Factor::host(-1.0), &Factor::host(1.0), &data.y, &found[0]).map_err(wrong)?;
+    same("afterwards", ["b", "x", ""], &found[1..], &[data.y.clone(), data.x.clone()])?;
+    if Spmv::<F>::order(be) != Order::Unordered {
+        let plain = run_residual::<F, Plain<'_, D>>(&Plain(be), &mat, GateState::None, &data)?;
+        same("fused against default", R, &found, &plain)?;
+        for (label, other) in &fleet.devices[1..] {
+            let there = run_residual::<F, D>(other, &other.load(host.clone())?, GateState::None, &data)?;
+            same(label, R, &there, &found)?;
+        }
+    }
+    let [stopped, ..] = run_residual::<F, D>(be, &mat, GateState::Stopped, &data)?;
+    let untouched = vec![<F::Value as num_traits::Float>::nan(); stopped.len()];
+    same("behind a stopped monitor", R, &[stopped], &[untouched])
+}
+
 fn same_parts<T: Real>(what: &str, found: &[Vec<T>], wanted: &[Vec<T>]) -> Verdict {
-    for ((found, wanted), part) in found.iter().zip(wanted).zip(["y", "w.y", "y.y"]) {
+    same(what, ["y", "w.y", "y.y"], found, wanted)
+}
+
+fn same<T: Real>(what: &str, parts: [&str; 3], found: &[Vec<T>], wanted: &[Vec<T>]) -> Verdict {
+    for ((found, wanted), part) in found.iter().zip(wanted).zip(parts) {
         if let Some(detail) = difference(found, wanted) {
             return Err(wrong(format!("{part} {what}: {detail}")));
         }

@@ -45,6 +45,8 @@ pub(crate) enum Flaw {
     FusesJacobiWrongly,
     /// The fused product gives x . y instead of w . y.
     FusesDotWrongly,
+    /// A residual starts from what lies in r instead of from b.
+    ForgetsRightHandSide,
     /// The second of several right-hand sides is multiplied by the first's x.
     RepeatsColumn,
     /// A masked product writes the rows outside its mask too.

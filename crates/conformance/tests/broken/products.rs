@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use num_traits::{Float, Zero};
+use num_traits::{Float, One, Zero};
 use spandrel_backend::{Backend, Coeff, Gate, Load, Order, Result, SparseVector, Spmm, Spmv, SpmvTransposed};
 use spandrel_formats::{Format, Real};
 
@@ -78,6 +78,20 @@ impl<F: Format, B: Spmv<F>> Spmv<F> for Broken<B> {
         }
         self.nudge(y)?;
         self.spoil(&before, b, y)
+    }
+    fn residual(
+        &self,
+        gate: Gate<'_, Self>,
+        m: &Self::Resident,
+        b: &Self::Vector,
+        x: &Self::Vector,
+        r: &mut Self::Vector,
+    ) -> Result<()> {
+        // As the contract's default does it, but for the flaw.
+        if self.flaw != Flaw::ForgetsRightHandSide {
+            self.copy(gate, b, r)?;
+        }
+        self.spmv(gate, Coeff::host(-F::Value::one()), m, x, Coeff::one(), r)
     }
     fn spmv_dot(
         &self,
