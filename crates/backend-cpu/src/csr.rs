@@ -69,6 +69,18 @@ impl<T: Real> Download<Csr<T>> for Cpu {
         // SAFETY: the arrays are those of a matrix, copied.
         Ok(unsafe { Csr::new_unchecked(host.nrows(), host.ncols(), row_ptr, col_idx, values) })
     }
+
+    fn download_rows(&self, m: &CpuCsr<T>, rows: Range<usize>) -> Result<Csr<T>> {
+        let (host, nrows) = (m.host(), rows.len());
+        let mut row_ptr = copied(&host.row_ptr()[rows.start..=rows.end], "row pointers")?;
+        let (begin, end) = (row_ptr[0], row_ptr[nrows]);
+        row_ptr.iter_mut().for_each(|at| *at -= begin);
+        let entries = begin as usize..end as usize;
+        let (col_idx, values) =
+            (copied(&host.col_idx()[entries.clone()], "columns")?, copied(&host.values()[entries], "values")?);
+        // SAFETY: consecutive rows of a matrix are one of as many columns, once its pointers count from their begin.
+        Ok(unsafe { Csr::new_unchecked(nrows, host.ncols(), row_ptr, col_idx, values) })
+    }
 }
 
 /// Copies a host matrix first if it is also used elsewhere. Blocks; the partitions depend only on the pattern and stay.

@@ -82,6 +82,7 @@ fn of_type<T: Real>() {
         <Cpu as Spmm<Bsr<T>>>::spmm,
         <Cpu as Analyze<Csr<T>, Sweep<T>>>::analyze,
         <Cpu as Download<Csr<T>>>::download_matrix,
+        <Cpu as Download<Csr<T>>>::download_rows,
         <Cpu as Spgemm<Csr<T>>>::spgemm_symbolic,
         <Cpu as Spgemm<Csr<T>>>::spgemm_numeric,
         <Cpu as Transpose<Csr<T>>>::transpose_symbolic,

@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::sync::Arc;
 
-use cudarc::driver::{CudaContext, CudaGraph, CudaStream, result, sys};
+use cudarc::driver::{CudaContext, CudaGraph, CudaStream, DriverError, result, sys};
 use spandrel_backend::{Device, Error, Gate, Latest, Report, Result, Step, Watch};
 use spandrel_formats::Profile;
 use spandrel_formats::Real;
@@ -338,6 +338,24 @@ fn keep_freed_memory(context: &Arc<CudaContext>) -> Result<()> {
     .map_err(|error| failed("setting the memory pool up", error))
 }
 
+/// Bytes that the device's pool has reserved and that no buffer uses.
+fn kept_memory(context: &Arc<CudaContext>) -> std::result::Result<u64, DriverError> {
+    if !context.has_async_alloc() {
+        return Ok(0);
+    }
+    let (mut reserved, mut used) = (0u64, 0u64);
+    // SAFETY: the device is that of a live context, and the pool is its own; the values of both attributes are live
+    // u64s.
+    unsafe {
+        let pool = result::device::get_default_mem_pool(context.cu_device())?;
+        let reserved_now = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT;
+        let used_now = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_USED_MEM_CURRENT;
+        result::mem_pool::get_attribute(pool, reserved_now, std::ptr::from_mut(&mut reserved).cast())?;
+        result::mem_pool::get_attribute(pool, used_now, std::ptr::from_mut(&mut used).cast())?;
+    }
+    Ok(reserved.saturating_sub(used))
+}
+
 /// The address of the gate.
 pub(crate) fn gate_pointer(gate: Gate<'_, Cuda>) -> Address {
     gate.map_or(Address::NULL, Monitor::pointer)
@@ -367,6 +385,12 @@ impl Device for Cuda {
 
     fn profile(&self) -> &Profile {
         &self.profile
+    }
+
+    fn free_memory(&self) -> Result<Option<u64>> {
+        let outside = self.context.mem_get_info().map(|(free, _)| free as u64);
+        let free = outside.and_then(|free| Ok(free + kept_memory(&self.context)?));
+        free.map(Some).map_err(|error| failed("asking for free memory", error))
     }
 
     fn synchronize(&self) -> Result<()> {

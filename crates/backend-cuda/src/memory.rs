@@ -6,6 +6,7 @@
 use std::any::Any;
 use std::fmt;
 use std::marker::PhantomData;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
@@ -202,16 +203,24 @@ impl<T: Pod> Buffer<T> {
     where
         T: Send + Sync,
     {
-        let mut host = Vec::new();
-        let bytes = (self.len as u64).saturating_mul(size_of::<T>() as u64);
-        host.try_reserve_exact(self.len).map_err(|_| Error::OutOfMemory { device: "cpu", what, bytes })?;
+        self.range_to_host(0..self.len, what)
+    }
+
+    /// The elements of a range on the host. Blocks.
+    pub(crate) fn range_to_host(&self, range: Range<usize>, what: &'static str) -> Result<Vec<T>>
+    where
+        T: Send + Sync,
+    {
+        let (mut host, len) = (Vec::new(), range.len());
+        let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
+        host.try_reserve_exact(len).map_err(|_| Error::OutOfMemory { device: "cpu", what, bytes })?;
         match bytes < LARGE as u64 {
-            true => host.resize(self.len, T::zeroed()),
+            true => host.resize(len, T::zeroed()),
             // The system provides pages as they are touched, so several threads share this. A few bytes must not wait
             // for another thread.
-            false => host.par_extend(rayon::iter::repeat_n(T::zeroed(), self.len)),
+            false => host.par_extend(rayon::iter::repeat_n(T::zeroed(), len)),
         }
-        self.read_at(0, &mut host)?;
+        self.read_at(range.start, &mut host)?;
         Ok(host)
     }
 

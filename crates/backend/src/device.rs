@@ -22,6 +22,17 @@ pub trait Device: Sized {
     /// profile stays the same while the device lives. Does not block.
     fn profile(&self) -> &Profile;
 
+    /// About how many bytes can still be allocated in the device's own memory. `None` (the default) if the device works
+    /// in the memory of the host. Memory that the device keeps for later allocations counts as free. Other users of the
+    /// device may change the number at any time, so an allocation may fail all the same. Does not wait for enqueued
+    /// work.
+    ///
+    /// # Errors
+    /// [`crate::Error::Device`].
+    fn free_memory(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
     /// Waits until everything enqueued so far is done, and reports any failure since the last wait. Blocks; must not be
     /// recorded.
     ///

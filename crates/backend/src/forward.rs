@@ -62,6 +62,11 @@ macro_rules! forward {
             self.$inner.profile()
         }
     };
+    (@one free_memory [Device [] $inner:tt []]) => {
+        fn free_memory(&self) -> $crate::Result<Option<u64>> {
+            self.$inner.free_memory()
+        }
+    };
     (@one synchronize [Device [] $inner:tt []]) => {
         fn synchronize(&self) -> $crate::Result<()> {
             self.$inner.synchronize()

@@ -365,6 +365,13 @@ fn products_and_transposes_of_matrices() {
 }
 
 #[test]
+fn rows_on_their_way_to_the_host() {
+    let shifted = |case: &str| format!("download/csr/f64/broken/{case}");
+    let (grid, empty) = (shifted("convdiff2d-33x17"), shifted("empty-rows"));
+    caught(&[Flaw::ShiftsRows], &[(&grid, "another pattern"), (&empty, "another pattern")]);
+}
+
+#[test]
 fn renumbered_matrices() {
     let trial = "renumber/csr/f64/broken/shuffled-poisson3d-9";
     caught(&[Flaw::NumbersBackwards], &[(trial, "of the search")]);

@@ -332,6 +332,9 @@ impl<B: Join, C: Communicator> Device for Distributed<B, C> {
     fn profile(&self) -> &Profile {
         self.device.profile()
     }
+    fn free_memory(&self) -> Result<Option<u64>> {
+        self.device.free_memory()
+    }
     fn synchronize(&self) -> Result<()> {
         self.told(self.device.synchronize())
     }

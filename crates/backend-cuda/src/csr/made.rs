@@ -1,6 +1,7 @@
 //! CSR matrices that kernels made on the GPU, their download to the host, and operations that write values.
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::sync::Arc;
 
 use spandrel_backend::{Converted, Download, Error, Result};
@@ -135,5 +136,19 @@ impl<T: Real> Download<Csr<T>> for Cuda {
         let values = m.values.to_host("a matrix's values")?;
         // SAFETY: the pattern is that of a CSR matrix; nothing writes it on the device.
         Ok(unsafe { Csr::new_unchecked(m.nrows, m.ncols, row_ptr, col_idx, values) })
+    }
+
+    fn download_rows(&self, m: &CudaCsr<T>, rows: Range<usize>) -> Result<Csr<T>> {
+        not_recorded(self, "rows of a matrix on their way to the host")?;
+        let nrows = rows.len();
+        let mut row_ptr = m.row_ptr.range_to_host(rows.start..rows.start + nrows + 1, "row pointers of some rows")?;
+        let (begin, end) = (row_ptr[0], row_ptr[nrows]);
+        row_ptr.iter_mut().for_each(|at| *at -= begin);
+        let entries = begin as usize..end as usize;
+        let col_idx = m.col_idx.range_to_host(entries.clone(), "the columns of some rows")?;
+        let values = m.values.range_to_host(entries, "the values of some rows")?;
+        // SAFETY: consecutive rows of a CSR matrix are one of as many columns, once its pointers count from their
+        // begin; nothing writes the pattern on the device.
+        Ok(unsafe { Csr::new_unchecked(nrows, m.ncols, row_ptr, col_idx, values) })
     }
 }

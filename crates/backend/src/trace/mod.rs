@@ -165,7 +165,7 @@ impl<B: Device> Device for Trace<B> {
     type Graph = TracedGraph<B::Graph>;
     type Monitor = B::Monitor;
 
-    forward!(Device to inner: describe profile agree resume rearm);
+    forward!(Device to inner: describe profile free_memory agree resume rearm);
 
     fn synchronize(&self) -> Result<()> {
         self.note(Event::Wait("synchronize"));

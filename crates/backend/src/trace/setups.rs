@@ -3,6 +3,7 @@
 //! A matrix that is made on the device has no host object. So the pattern of one is made on the host as well, for the
 //! bytes in the log; its values are those of the host's operands and may be old.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use spandrel_formats::{Csr, Format, Ordinal, Permutation, Real, SpgemmPlan, Traffic, TransposePlan};
@@ -147,6 +148,11 @@ impl<T: Real, B: Download<Csr<T>>> Download<Csr<T>> for Trace<B> {
     fn download_matrix(&self, m: &Self::Resident) -> Result<Csr<T>> {
         self.note(Event::Wait("download_matrix"));
         self.inner.download_matrix(&m.inner)
+    }
+
+    fn download_rows(&self, m: &Self::Resident, rows: Range<usize>) -> Result<Csr<T>> {
+        self.note(Event::Wait("download_rows"));
+        self.inner.download_rows(&m.inner, rows)
     }
 }
 

@@ -16,6 +16,7 @@ pub(crate) mod coarsen;
 pub(crate) mod convert;
 #[cfg(not(test))]
 pub(crate) mod cuda;
+pub(crate) mod download;
 #[cfg(not(test))]
 pub(crate) mod exhausted;
 pub(crate) mod factorize;
@@ -255,7 +256,7 @@ fn matrices<T: Real, D: Complete<T> + 'static>(fleet: &Rc<Fleet<D>>, case: &Rc<C
     }
 }
 
-/// Products, transposes and renumbered copies of matrices, of one element type.
+/// Products, transposes, renumbered copies and downloads of matrices, of one element type.
 pub fn of_made<T, D>(fleet: &Rc<Fleet<D>>) -> Vec<Trial>
 where
     T: Real,
@@ -264,6 +265,7 @@ where
     let mut out = Vec::new();
     spgemm::trials::<T, D>(fleet, &mut out);
     transpose::trials::<T, D>(fleet, &mut out);
+    download::trials::<T, D>(fleet, &mut out);
     renumber::trials::<T, D>(fleet, &mut out);
     out
 }

@@ -1,5 +1,6 @@
 //! Products and transposes of matrices on a backend with one flaw.
 
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -47,6 +48,13 @@ impl<B> Broken<B> {
 impl<T: Real, B: Download<Csr<T>>> Download<Csr<T>> for Broken<B> {
     fn download_matrix(&self, m: &Self::Resident) -> Result<Csr<T>> {
         self.inner.download_matrix(&m.inner)
+    }
+
+    fn download_rows(&self, m: &Self::Resident, rows: Range<usize>) -> Result<Csr<T>> {
+        match self.flaw == Flaw::ShiftsRows && rows.start > 0 {
+            true => self.inner.download_rows(&m.inner, rows.start - 1..rows.end - 1),
+            false => self.inner.download_rows(&m.inner, rows),
+        }
     }
 }
 

@@ -96,6 +96,8 @@ pub(crate) enum Flaw {
     NudgesFactor,
     /// A product of matrices rounds every product before it is added.
     RoundsProducts,
+    /// A range of rows on its way to the host begins and ends one row too early.
+    ShiftsRows,
     /// The numeric phase of a product, transpose, renumbered copy or coarser version of matrices runs once.
     KeepsOldValues,
     /// A search numbers rows from its end.
