@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
 use spandrel_backend::{Backend, Coeff, Download, Entries, Gate, Load, Mat, Result, Spmv};
-use spandrel_formats::index::{Offset, Ordinal};
+use spandrel_formats::index::Ordinal;
 use spandrel_formats::{Csr, Error, Real};
 
 use crate::communicator::Communicator;
@@ -48,19 +48,17 @@ impl<T: Real> Boundary<T> {
         let mut needed: Vec<u64> = Vec::new();
         needed.try_reserve_exact(entries).map_err(refused)?;
         needed.extend(found.iter().flat_map(|&i| rows.row(i as usize).0).map(|&column| -> u64 { column.into() }));
-        needed.sort_unstable();
+        needed.par_sort_unstable();
         needed.dedup();
         let place = |column: u64| needed.partition_point(|&at| at < column);
         let own = place(own.start)..place(own.end);
-        let mut row_ptr: Vec<Offset> = vec![0];
-        let (mut cols, mut values) = (Vec::with_capacity(entries), Vec::with_capacity(entries));
-        for &i in &found {
-            let (of_row, value) = rows.row(i as usize);
-            cols.extend(of_row.iter().map(|&column| place(column.into()) as Ordinal));
-            values.extend_from_slice(value);
-            row_ptr.push(cols.len() as Offset);
-        }
-        let matrix = Csr::new(found.len(), needed.len(), row_ptr, cols, values)?;
+        let fill = |at: usize, cols: &mut [Ordinal], values: &mut [T]| {
+            let (of_row, value) = rows.row(found[at] as usize);
+            cols.iter_mut().zip(of_row).for_each(|(to, &column)| *to = place(column.into()) as Ordinal);
+            values.copy_from_slice(value);
+        };
+        let len = |at: usize| rows.row(found[at] as usize).0.len();
+        let matrix = Csr::from_rows(found.len(), needed.len(), len, fill)?;
         Ok(Self { rows: found, matrix, needed, own })
     }
 
