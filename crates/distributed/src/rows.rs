@@ -172,6 +172,14 @@ impl<T: Real, J: Column> Rows<T, J> {
         Ok(Self { first, ncols, row_ptr, cols, values })
     }
 
+    /// A copy, made by several threads.
+    pub(crate) fn copied(&self) -> Self {
+        fn of<E: Copy + Send + Sync>(array: &[E]) -> Vec<E> {
+            array.par_iter().copied().collect()
+        }
+        Self { row_ptr: of(&self.row_ptr), cols: of(&self.cols), values: of(&self.values), ..*self }
+    }
+
     /// The first row's number in the whole matrix.
     pub fn first(&self) -> u64 {
         self.first

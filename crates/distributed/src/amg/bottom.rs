@@ -15,10 +15,17 @@ use crate::device::{Distributed, Vector};
 use crate::exchange::{Exchange, Needed};
 use crate::gathered::Gathered;
 use crate::matrix::Local;
+use crate::partition::Partition;
 
 /// The cycle of the last grids, and what brings right-hand sides to every rank.
 pub(super) struct Bottom<T: Real, B: Local<T> + AmgBackend<T>> {
     cycle: Amg<T, B>,
+    /// `None` if there is only one rank.
+    from_all: Option<FromAll<T, B>>,
+}
+
+/// Brings right-hand sides to every rank.
+struct FromAll<T: Real, B: Local<T>> {
     exchange: Exchange<T, B>,
     /// The right-hand side and x, whole.
     work: Mutex<[<B as Backend<T>>::Vector; 2]>,
@@ -52,10 +59,20 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> Bottom<T, B> {
             Amg::of(device, &a, &options, Some(&near_null), &mut unobserved)
         };
         let cycle = be.together(made().map_err(|error: Error| error.below(grid)))?;
-        let exchange = be.told(Exchange::new(device, team, &level.partition, &Needed::Range(0..n as u64)))?;
+        Self::of(be, cycle, &level.partition)
+    }
+
+    /// Takes the cycle that every rank has made. `partition` says which rank has which rows of its first grid. Waits
+    /// for the other ranks.
+    pub(super) fn of<C: Communicator>(be: &Distributed<B, C>, cycle: Amg<T, B>, partition: &Partition) -> Result<Self> {
+        let (team, device, n) = (be.team(), be.device(), partition.len() as usize);
+        if be.size() == 1 {
+            return Ok(Self { cycle, from_all: None });
+        }
+        let exchange = be.told(Exchange::new(device, team, partition, &Needed::Range(0..n as u64)))?;
         let zeros = || Backend::<T>::zeros(device, n);
         let work = be.together(zeros().and_then(|s| Ok([s, zeros()?])))?;
-        Ok(Self { cycle, exchange, work: Mutex::new(work) })
+        Ok(Self { cycle, from_all: Some(FromAll { exchange, work: Mutex::new(work) }) })
     }
 
     /// Statistics of the grids.
@@ -77,11 +94,14 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> Bottom<T, B> {
         x: &mut Vector<T, B>,
     ) -> spandrel_backend::Result<()> {
         let (device, team) = (be.device(), be.team());
-        let [whole, solved] = &mut *self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        if !be.told(self.exchange.gather(device, team, gate, &s.part, whole))? {
+        let Some(FromAll { exchange, work }) = &self.from_all else {
+            return be.told(self.cycle.apply_divided(device, gate, &s.part, &mut x.part));
+        };
+        let [whole, solved] = &mut *work.lock().unwrap_or_else(PoisonError::into_inner);
+        if !be.told(exchange.gather(device, team, gate, &s.part, whole))? {
             return Ok(());
         }
         be.told(self.cycle.apply_divided(device, gate, whole, solved))?;
-        be.told(self.exchange.scatter(device, gate, solved, &mut x.part))
+        be.told(exchange.scatter(device, gate, solved, &mut x.part))
     }
 }

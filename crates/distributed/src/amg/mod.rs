@@ -1,16 +1,22 @@
 //! Algebraic multigrid whose rows lie on the ranks, with the hierarchy and the bits of [`spandrel_solvers::Amg`].
 //!
-//! Each rank makes its rows of every grid on its host, from its own rows and from what other ranks bring it
-//! (`grid.rs`). Aggregates are numbered by their roots, so the rows of a rank are consecutive on every grid, and every
-//! sum has the terms and the order that it has on one device. A grid with few rows is brought to every rank, and from
-//! there each rank continues with the hierarchy of one device (`bottom.rs`).
+//! If every rank's device has memory of its own, and room for the whole set-up, each rank gets the whole matrix, makes
+//! every grid on its device and keeps its own rows (`whole.rs`). Otherwise each rank makes its rows of every grid on
+//! its host, from its own rows and from what other ranks bring it (`grid.rs`). Aggregates are numbered by their roots,
+//! so the rows of a rank are consecutive on every grid, and every sum has the terms and the order that it has on one
+//! device. A grid with few rows is brought to every rank, and from there each rank continues with the hierarchy of one
+//! device (`bottom.rs`).
 //!
-//! Cost: the set-up sends each row of A P to the owners of the aggregates that its row of P reaches. A cycle sends the
-//! ghosts of each product. Each rank also sends its part of one right-hand side, that of the first grid that every rank
-//! has, to each other rank.
+//! Cost: the set-up on each device sends the matrix to every rank once, and takes the time and memory of one device for
+//! the whole matrix. The set-up on the hosts sends each row of A P to the owners of the aggregates that its row of P
+//! reaches. A cycle sends the ghosts of each product. Each rank also sends its part of one right-hand side, that of the
+//! first grid that every rank has, to each other rank.
 
 mod bottom;
 mod grid;
+#[cfg(test)]
+mod tests;
+mod whole;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -24,6 +30,7 @@ use spandrel_solvers::{AmgBackend, AmgLevel, AmgOptions, Error, Result};
 
 use self::bottom::Bottom;
 use self::grid::{Coarser, Level, View, moved, widened};
+use self::whole::{Kept, Way, Whole};
 use crate::communicator::Communicator;
 use crate::device::{Distributed, Vector};
 use crate::layout::Layout;
@@ -68,6 +75,34 @@ struct Down<T: Real, B: Local<T>> {
     /// P.
     prolong: DistributedMat<B, Csr<T>>,
     coarse: Arc<Layout>,
+}
+
+impl<T: Real, B: Local<T>> Down<T, B> {
+    /// From the rows of this rank. Waits for the other ranks.
+    fn of<C: Communicator>(
+        be: &Distributed<B, C>,
+        restrict: Rows<T>,
+        prolong: Rows<T>,
+        fine: &Arc<Layout>,
+        coarse: &Arc<Layout>,
+    ) -> Result<Self> {
+        let restrict = DistributedMat::between(be, restrict, Arc::clone(coarse), Arc::clone(fine))?;
+        let prolong = DistributedMat::between(be, prolong, Arc::clone(fine), Arc::clone(coarse))?;
+        Ok(Self { restrict, prolong, coarse: Arc::clone(coarse) })
+    }
+}
+
+/// Who makes the grids. The bits do not depend on it.
+#[derive(Clone, Copy, Debug)]
+enum SetUp {
+    /// Each rank all of them on its device, if that is not the host and has the memory; else all ranks together.
+    Either,
+    /// Each rank all of them.
+    #[cfg(test)]
+    Each,
+    /// All ranks together.
+    #[cfg(test)]
+    Together,
 }
 
 impl<T: Real, B: Local<T>, C: Communicator> AmgOperator<T, Distributed<B, C>> for DistributedMat<B, Csr<T>> {
@@ -139,8 +174,9 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> DistributedAmg<T, B> {
     /// ```
     ///
     /// # Errors
-    /// As [`spandrel_solvers::Amg::new`], on every rank: [`spandrel_backend::Error::Rank`] where another rank has the
-    /// row that is refused. [`Error::Unsupported`] for the [K-cycle](spandrel_solvers::AmgCycle::K).
+    /// As [`spandrel_solvers::Amg::new`], on every rank. If the ranks make the grids together, a rank without the
+    /// refused row gets [`spandrel_backend::Error::Rank`] with the reason. [`Error::Unsupported`] for the
+    /// [K-cycle](spandrel_solvers::AmgCycle::K).
     pub fn new<C: Communicator>(be: &Distributed<B, C>, rows: &Rows<T>, options: &AmgOptions) -> Result<Self> {
         be.together(options.check_for_ranks())?;
         let layout = be.lay_out_rows(rows)?;
@@ -155,8 +191,8 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> DistributedAmg<T, B> {
         Self::of(be, rows, options, GATHERED)
     }
 
-    /// As [`DistributedAmg::new`] for a matrix that is known to be symmetric. Grids of at most `gathered` rows are
-    /// brought to every rank; the bits do not depend on it.
+    /// As [`DistributedAmg::new`] for a matrix that is known to be symmetric. Every rank has a full copy of grids of at
+    /// most `gathered` rows; the bits do not depend on it.
     ///
     /// # Errors
     /// As [`DistributedAmg::new`].
@@ -165,6 +201,17 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> DistributedAmg<T, B> {
         rows: &Rows<T>,
         options: &AmgOptions,
         gathered: usize,
+    ) -> Result<Self> {
+        Self::by(be, rows, options, gathered, SetUp::Either)
+    }
+
+    /// As [`DistributedAmg::of`], with a choice of who makes the grids.
+    fn by<C: Communicator>(
+        be: &Distributed<B, C>,
+        rows: &Rows<T>,
+        options: &AmgOptions,
+        gathered: usize,
+        set_up: SetUp,
     ) -> Result<Self> {
         be.together(options.check_for_ranks())?;
         let layout = be.lay_out_rows(rows)?;
@@ -176,6 +223,76 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> DistributedAmg<T, B> {
         let whole = |row: u64| row.next_multiple_of(unknowns).min(n as u64);
         let ranges = (0..be.size()).map(|rank| layout.partition().rows(rank));
         let nodes = Partition::unaligned(ranges.map(|rows| whole(rows.end) - whole(rows.start)));
+        // `is_some` is implied. For a CPU it is known at compile time to be false, which keeps code out of the program.
+        let free = be.told(be.device().free_memory())?;
+        let each = match set_up {
+            SetUp::Either => whole::fits(be.team(), rows, options.unknowns, free)? && free.is_some(),
+            #[cfg(test)]
+            SetUp::Each => true,
+            #[cfg(test)]
+            SetUp::Together => false,
+        };
+        if each && let Some(made) = Self::by_each(be, rows, &layout, &nodes, options, gathered)? {
+            return Ok(made);
+        }
+        Self::by_all(be, rows, layout, nodes, options, gathered)
+    }
+
+    /// Makes the grids on every rank's device. `None`, on every rank, if a rank lacks memory. Waits for the other
+    /// ranks.
+    fn by_each<C: Communicator>(
+        be: &Distributed<B, C>,
+        rows: &Rows<T>,
+        layout: &Arc<Layout>,
+        nodes: &Partition,
+        options: &AmgOptions,
+        gathered: usize,
+    ) -> Result<Option<Self>> {
+        let partition = layout.partition();
+        // One rank needs no exchanges, so it can have the whole cycle of one device.
+        let gathered = if be.size() == 1 { usize::MAX } else { gathered };
+        let nodes = Partition::unaligned(nodes.counts().map(|rows| rows / options.unknowns as u64));
+        let made = match whole::gathered(be.team(), rows, partition) {
+            Ok(a) => whole::make(be.device(), a, be.rank(), (partition, &nodes), options, gathered),
+            Err(error) => Err(error.into()),
+        };
+        let Some(Whole { grids: kept, levels, cycle }) = whole::settled(be.team(), made)? else { return Ok(None) };
+        let inverse = inverse(rows);
+        let inv_diag = be.upload_as(layout, &inverse)?;
+        let (mut layout, mut grids, last) = (Arc::clone(layout), Vec::new(), kept.len() - 1);
+        let mut finest = Some(inverse);
+        for (grid, Kept { a, bound, down }) in kept.into_iter().enumerate() {
+            let rows = match finest.take() {
+                // The cycle that every rank has begins with the finest grid.
+                Some(_) if grid == last && cycle.is_some() => None,
+                Some(inverse) => Some(Rows::from_csr(rows.first(), scaled(rows.copied().into_csr(), &inverse))),
+                None => a,
+            };
+            let a = rows.map(|rows| DistributedMat::between(be, rows, Arc::clone(&layout), Arc::clone(&layout)));
+            let a = a.transpose()?;
+            let Some(Way { restrict, prolong, coarse }) = down else {
+                grids.push(Grid { layout: Arc::clone(&layout), a, bound, down: None });
+                break;
+            };
+            let coarse = Arc::new(Layout::without_sums(be.rank(), coarse));
+            let down = Some(Down::of(be, restrict, prolong, &layout, &coarse)?);
+            grids.push(Grid { layout: std::mem::replace(&mut layout, coarse), a, bound, down });
+        }
+        let bottom = cycle.map(|cycle| Bottom::of(be, cycle, layout.partition())).transpose()?;
+        let work = Mutex::new(be.together(work(be, &grids))?);
+        Ok(Some(Self { inv_diag, grids, degree: options.degree, bottom, work, levels }))
+    }
+
+    /// Makes the grids on the hosts of all ranks together: each makes its rows, and sends others what they need of
+    /// them. `nodes` are the rows of each rank, rounded to whole nodes. Waits for the other ranks.
+    fn by_all<C: Communicator>(
+        be: &Distributed<B, C>,
+        rows: &Rows<T>,
+        layout: Arc<Layout>,
+        nodes: Partition,
+        options: &AmgOptions,
+        gathered: usize,
+    ) -> Result<Self> {
         let is_cut = nodes != *layout.partition();
         let of_nodes = if is_cut { Cow::Owned(moved(be, rows, &nodes)?) } else { Cow::Borrowed(rows) };
         let near_null = constants(of_nodes.len(), options.unknowns);
@@ -184,7 +301,7 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> DistributedAmg<T, B> {
         let mut view = View::of(be, &level)?;
         let mut scaling = fit(be, &view, &level, 0)?;
         let mut levels = vec![numbers(be, &level, &scaling)?];
-        let inverse: Vec<T> = rows.diagonal().map(|d| d.unwrap_or_else(T::zero).recip()).collect();
+        let inverse = inverse(rows);
         let inv_diag = be.upload_as(&layout, &inverse)?;
         let (mut layout, mut grids) = (layout, Vec::new());
         loop {
@@ -215,12 +332,9 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> DistributedAmg<T, B> {
             scaling = fit(be, &view, &next, grid + 1)?;
             levels.push(numbers(be, &next, &scaling)?);
             let coarse = Arc::new(Layout::without_sums(be.rank(), next.partition.clone()));
-            let left = &scaling.inverse;
-            let restrict = restriction(transposed, left, &diagonal);
+            let restrict = restriction(transposed, &scaling.inverse, |col| diagonal[col]);
             let restrict = be.told(widened(coarse.rows().start, n as u64, restrict, &finer).map_err(Into::into))?;
-            let restrict = DistributedMat::between(be, restrict, Arc::clone(&coarse), Arc::clone(&layout))?;
-            let prolong = DistributedMat::between(be, p, Arc::clone(&layout), Arc::clone(&coarse))?;
-            let down = Some(Down { restrict, prolong, coarse: Arc::clone(&coarse) });
+            let down = Some(Down::of(be, restrict, p, &layout, &coarse)?);
             grids.push(Grid { layout, a: Some(a), bound, down });
             (level, layout) = (next, coarse);
         }
@@ -291,15 +405,24 @@ fn numbers<T: Real, B: Local<T>, C: Communicator>(
     Ok(AmgLevel { rows: level.partition.len() as usize, entries: entries as usize, bound: scaling.bound })
 }
 
+/// One over the diagonal in these rows.
+fn inverse<T: Real>(rows: &Rows<T>) -> Vec<T> {
+    rows.diagonal().map(|d| d.unwrap_or_else(T::zero).recip()).collect()
+}
+
 /// D^-1 A of these rows.
-fn scaled<T: Real>(rows: &Rows<T>, inverse: &[T]) -> Csr<T> {
-    rows.clone().into_csr().map_entries(|row, _, v| v * inverse[row])
+fn scaled<T: Real>(mut rows: Csr<T>, inverse: &[T]) -> Csr<T> {
+    rows.overwrite_rows(|row, _, values| values.iter_mut().for_each(|v| *v *= inverse[row]));
+    rows
 }
 
 /// P^T as the cycle applies it to a residual that is divided by the diagonal of the finer grid, for a right-hand side
 /// that is divided by that of the coarser one.
-fn restriction<T: Real>(transposed: Csr<T>, inverse: &[T], diagonal: &[T]) -> Csr<T> {
-    transposed.map_entries(|row, col, v| v * (diagonal[col] * inverse[row]))
+fn restriction<T: Real>(mut transposed: Csr<T>, inverse: &[T], diagonal: impl Fn(usize) -> T + Sync) -> Csr<T> {
+    transposed.overwrite_rows(|row, cols, values| {
+        values.iter_mut().zip(cols).for_each(|(v, &col)| *v *= diagonal(col as usize) * inverse[row]);
+    });
+    transposed
 }
 
 /// D^-1 A.
@@ -309,7 +432,7 @@ fn operator<T: Real, B: Local<T>, C: Communicator>(
     inverse: &[T],
     layout: &Arc<Layout>,
 ) -> Result<DistributedMat<B, Csr<T>>> {
-    let scaled = Rows::from_csr(rows.first(), scaled(rows, inverse));
+    let scaled = Rows::from_csr(rows.first(), scaled(rows.copied().into_csr(), inverse));
     Ok(DistributedMat::between(be, scaled, Arc::clone(layout), Arc::clone(layout))?)
 }
 

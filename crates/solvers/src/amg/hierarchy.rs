@@ -61,7 +61,7 @@ impl<T: Real, B: AmgBackend<T>> Hierarchy<T, B> {
         let mut options = *options;
         let mut scaling = fit(be, a, 0)?;
         let inv_diag = copied(be, &scaling.inverse, n)?;
-        let mut levels = vec![level(a, &scaling)];
+        let mut levels = vec![AmgLevel::of(a, &scaling)];
         let mut grids = Vec::new();
         let mut coarse = None;
         loop {
@@ -88,7 +88,7 @@ impl<T: Real, B: AmgBackend<T>> Hierarchy<T, B> {
             let restrict = next.transposed.scaled(be, &of_next.inverse, Some(&scaling.diagonal))?;
             let down = Down { restrict, prolong: next.p, aggregates, coarse: rows, diagonal: None };
             grids.push(Grid { n, a: Some(scaled), bound: scaling.bound, down: Some(down) });
-            levels.push(level(&next.a, &of_next));
+            levels.push(AmgLevel::of(&next.a, &of_next));
             (near_null, scaling, coarse) = (next.near_null, of_next, Some(next.a));
             options = options.of_next(count);
         }
@@ -101,8 +101,12 @@ impl<T: Real, B: AmgBackend<T>> Hierarchy<T, B> {
     }
 }
 
-/// P, P^T and P^T A P.
-fn coarser<T: Real, B: AmgBackend<T>>(
+/// Makes P, P^T and P^T A P on the device. Nothing interpolates from a dropped unknown; its diagonal entry gets a 1, so
+/// that it has an equation of its own, whose right-hand side is zero. Blocks; must not be recorded.
+///
+/// # Errors
+/// Those of [`Mat::prolongation`] and [`Mat::galerkin`].
+pub fn coarser<T: Real, B: AmgBackend<T>>(
     be: &B,
     a: &Mat<B, Csr<T>>,
     aggregates: &MatAggregates<B, Csr<T>>,
@@ -110,13 +114,15 @@ fn coarser<T: Real, B: AmgBackend<T>>(
 ) -> Result<Coarser<Mat<B, Csr<T>>, B::Vector>> {
     let Prolongation { p, near_null, dropped } = a.prolongation(be, aggregates, near_null)?;
     let (transposed, mut coarse) = a.galerkin(be, &p)?;
-    // Nothing interpolates from a dropped unknown. It gets an equation of its own, whose right-hand side is zero.
     coarse.add_to_diagonal(be, &dropped)?;
     Ok(Coarser { p, transposed, a: coarse, near_null })
 }
 
-fn level<T: Real, B: AmgBackend<T>>(a: &Mat<B, Csr<T>>, scaling: &Scaling<B::Vector>) -> AmgLevel {
-    AmgLevel { rows: a.nrows(), entries: a.nnz(), bound: scaling.bound }
+impl AmgLevel {
+    /// The statistics of an operator on the device.
+    pub fn of<T: Real, B: AmgBackend<T>>(a: &Mat<B, Csr<T>>, scaling: &Scaling<B::Vector>) -> Self {
+        Self { rows: a.nrows(), entries: a.nnz(), bound: scaling.bound }
+    }
 }
 
 fn copied<T: Real, B: AmgBackend<T>>(be: &B, v: &B::Vector, n: usize) -> Result<B::Vector> {
@@ -132,13 +138,13 @@ pub fn constants<T: Real>(n: usize, unknowns: usize) -> Vec<T> {
     (0..unknowns).flat_map(column).collect()
 }
 
-/// The near-null-space vectors on the device, column by column: those given, or the constant of each unknown.
-pub(super) fn vectors<T: Real, B: AmgBackend<T>>(
-    be: &B,
-    n: usize,
-    unknowns: usize,
-    given: Option<&[T]>,
-) -> Result<B::Vector> {
+/// The near-null-space vectors of `n` rows on the device, column by column: those given, or the constant of each
+/// unknown. Blocks; must not be recorded.
+///
+/// # Errors
+/// [`Error::Size`] unless whole columns are given, [`Error::Parameter`] for more than 6, [`Error::NullVector`] for one
+/// that is not finite; those of the backend.
+pub fn vectors<T: Real, B: AmgBackend<T>>(be: &B, n: usize, unknowns: usize, given: Option<&[T]>) -> Result<B::Vector> {
     let Some(given) = given else {
         if unknowns == 1 {
             let mut ones = be.zeros(n)?;
@@ -162,16 +168,16 @@ pub(super) fn vectors<T: Real, B: AmgBackend<T>>(
     Ok(be.upload(given)?)
 }
 
-/// The diagonal of an operator and the bound on its spectrum. Refuses an operator that is unfit.
-pub(super) fn fit<T: Real, B: AmgBackend<T>>(be: &B, a: &Mat<B, Csr<T>>, level: usize) -> Result<Scaling<B::Vector>> {
+/// The diagonal of the operator of grid number `grid`, and the bound on its spectrum. Refuses an operator that is
+/// unfit. Blocks; must not be recorded.
+///
+/// # Errors
+/// That of the first unfit row ([`unfit`]); those of the backend.
+pub fn fit<T: Real, B: AmgBackend<T>>(be: &B, a: &Mat<B, Csr<T>>, grid: usize) -> Result<Scaling<B::Vector>> {
     let scaling = a.scaling(be)?;
-    match scaling.unfit {
-        None => Ok(scaling),
-        Some(row) => {
-            let host = a.download(be)?;
-            Err(unfit(level, row, host.row(row), host.get(row, row)))
-        }
-    }
+    let Some(row) = scaling.unfit else { return Ok(scaling) };
+    let host = a.download_rows(be, row..row + 1)?;
+    Err(unfit(grid, row, host.row(0), host.get(0, row)))
 }
 
 /// Says why a row of a grid is unfit, given its columns and values, and its diagonal entry. An error about a coarse

@@ -44,7 +44,7 @@ use spandrel_formats::{Csr, Real};
 
 pub use cycle::{AmgGrid, AmgOperator, AmgWork, cycle};
 pub use expected::AmgExpected;
-pub use hierarchy::{AmgBackend, AmgLevel, AmgLevels, constants, unfit};
+pub use hierarchy::{AmgBackend, AmgLevel, AmgLevels, coarser, constants, fit, unfit, vectors};
 pub use options::{AmgCycle, AmgOptions};
 
 use self::hierarchy::Hierarchy;
