@@ -32,9 +32,14 @@ struct FromAll<T: Real, B: Local<T>> {
 }
 
 impl<T: Real, B: Local<T> + AmgBackend<T>> Bottom<T, B> {
-    /// Brings a grid to every rank and sets up the cycle there. `grid` is its number, 0 the finest. Waits for the other
-    /// ranks.
-    pub(super) fn new<C: Communicator>(be: &Distributed<B, C>, grid: usize, level: &Level<T>) -> Result<Self> {
+    /// Brings a grid to every rank and sets up the cycle there. `grid` is its number, 0 the finest, which has `finest`
+    /// rows. Waits for the other ranks.
+    pub(super) fn new<C: Communicator>(
+        be: &Distributed<B, C>,
+        grid: usize,
+        level: &Level<T>,
+        finest: usize,
+    ) -> Result<Self> {
         let (team, device, n) = (be.team(), be.device(), level.partition.len() as usize);
         let mut rows = Vec::new();
         for i in 0..level.rows.len() {
@@ -56,7 +61,7 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> Bottom<T, B> {
             let (_, a) = gathered.into_csr(n, &|column| Some(column as Ordinal))?;
             let options = AmgOptions { levels: level.options.levels - grid, ..level.options };
             let a = Mat::load(device, Arc::new(a))?;
-            Amg::of(device, &a, &options, Some(&near_null), &mut unobserved)
+            Amg::below(device, &a, &options, Some(&near_null), finest, &mut unobserved)
         };
         let cycle = be.together(made().map_err(|error: Error| error.below(grid)))?;
         Self::of(be, cycle, &level.partition)

@@ -48,7 +48,6 @@ pub struct DistributedAmg<T: Real, B: Local<T> + AmgBackend<T>> {
     /// 1 / d of the finest grid.
     inv_diag: Vector<T, B>,
     grids: Vec<Grid<T, B>>,
-    degree: usize,
     /// `None` if coarsening has stalled on a grid that is too large for every rank.
     bottom: Option<Bottom<T, B>>,
     work: Mutex<Vec<Work<T, B>>>,
@@ -64,6 +63,8 @@ struct Grid<T: Real, B: Local<T>> {
     /// D^-1 A; `None` on the grid that every rank has.
     a: Option<DistributedMat<B, Csr<T>>>,
     bound: f64,
+    /// Of the smoother.
+    degree: usize,
     /// `None` on the last grid.
     down: Option<Down<T, B>>,
 }
@@ -123,6 +124,9 @@ impl<T: Real, B: Local<T>, C: Communicator> AmgGrid<T, Distributed<B, C>> for Gr
     type Operator = DistributedMat<B, Csr<T>>;
     fn operator(&self) -> Option<&Self::Operator> {
         self.a.as_ref()
+    }
+    fn degree(&self) -> usize {
+        self.degree
     }
     fn bound(&self) -> f64 {
         self.bound
@@ -262,6 +266,7 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> DistributedAmg<T, B> {
         let (mut layout, mut grids, last) = (Arc::clone(layout), Vec::new(), kept.len() - 1);
         let mut finest = Some(inverse);
         for (grid, Kept { a, bound, down }) in kept.into_iter().enumerate() {
+            let degree = options.degree_of(layout.len(), rows.ncols() as usize);
             let rows = match finest.take() {
                 // The cycle that every rank has begins with the finest grid.
                 Some(_) if grid == last && cycle.is_some() => None,
@@ -271,16 +276,16 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> DistributedAmg<T, B> {
             let a = rows.map(|rows| DistributedMat::between(be, rows, Arc::clone(&layout), Arc::clone(&layout)));
             let a = a.transpose()?;
             let Some(Way { restrict, prolong, coarse }) = down else {
-                grids.push(Grid { layout: Arc::clone(&layout), a, bound, down: None });
+                grids.push(Grid { layout: Arc::clone(&layout), a, bound, degree, down: None });
                 break;
             };
             let coarse = Arc::new(Layout::without_sums(be.rank(), coarse));
             let down = Some(Down::of(be, restrict, prolong, &layout, &coarse)?);
-            grids.push(Grid { layout: std::mem::replace(&mut layout, coarse), a, bound, down });
+            grids.push(Grid { layout: std::mem::replace(&mut layout, coarse), a, bound, degree, down });
         }
         let bottom = cycle.map(|cycle| Bottom::of(be, cycle, layout.partition())).transpose()?;
         let work = Mutex::new(be.together(work(be, &grids))?);
-        Ok(Some(Self { inv_diag, grids, degree: options.degree, bottom, work, levels }))
+        Ok(Some(Self { inv_diag, grids, bottom, work, levels }))
     }
 
     /// Makes the grids on the hosts of all ranks together: each makes its rows, and sends others what they need of
@@ -311,15 +316,15 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> DistributedAmg<T, B> {
             } else {
                 view.coarser(be, &level, &scaling.diagonal)?
             };
-            let bound = scaling.bound;
+            let (bound, degree) = (scaling.bound, options.degree_of(n, rows.ncols() as usize));
             let Some(Coarser { p, transposed, finer, diagonal, next }) = next else {
                 let is_last = n <= gathered || n <= AmgOptions::MOST_COARSEST;
-                let bottom = if is_last { Some(Bottom::new(be, grid, &level)?) } else { None };
+                let bottom = if is_last { Some(Bottom::new(be, grid, &level, rows.ncols() as usize)?) } else { None };
                 let a = if is_last { None } else { Some(operator(be, &level.rows, &scaling.inverse, &layout)?) };
-                grids.push(Grid { layout, a, bound, down: None });
+                grids.push(Grid { layout, a, bound, degree, down: None });
                 levels.extend(bottom.iter().flat_map(|bottom| &bottom.levels()[1..]));
                 let work = Mutex::new(be.together(work(be, &grids))?);
-                return Ok(Self { inv_diag, grids, degree: options.degree, bottom, work, levels });
+                return Ok(Self { inv_diag, grids, bottom, work, levels });
             };
             // The vectors of the finest grid have the solver's layout, even if that cuts nodes.
             let is_moved = grid == 0 && is_cut;
@@ -335,7 +340,7 @@ impl<T: Real, B: Local<T> + AmgBackend<T>> DistributedAmg<T, B> {
             let restrict = restriction(transposed, &scaling.inverse, |col| diagonal[col]);
             let restrict = be.told(widened(coarse.rows().start, n as u64, restrict, &finer).map_err(Into::into))?;
             let down = Some(Down::of(be, restrict, p, &layout, &coarse)?);
-            grids.push(Grid { layout, a: Some(a), bound, down });
+            grids.push(Grid { layout, a: Some(a), bound, degree, down });
             (level, layout) = (next, coarse);
         }
     }
@@ -456,6 +461,6 @@ unsafe impl<T: Real, B: Local<T> + AmgBackend<T>, C: Communicator> Preconditione
             Some(bottom) => bottom.apply(be, gate, s, x),
             None => spandrel_backend::Backend::copy(be, gate, s, x),
         };
-        cycle(be, gate, self.degree, &self.grids, work, &last, z)
+        cycle(be, gate, &self.grids, work, &last, z)
     }
 }

@@ -183,7 +183,8 @@ pub(super) fn make<T: Real, B: Local<T> + AmgBackend<T>>(
     options: &AmgOptions,
     gathered: usize,
 ) -> Result<Whole<T, B>> {
-    let mut near_null = vectors(be, a.nrows(), options.unknowns, None)?;
+    let finest = a.nrows();
+    let mut near_null = vectors(be, finest, options.unknowns, None)?;
     let mut a = Mat::<B, Csr<T>>::load(be, a)?;
     let (mut partition, mut nodes, mut options) = (partition.clone(), nodes.clone(), *options);
     let mut scaling = fit(be, &a, 0)?;
@@ -205,7 +206,7 @@ pub(super) fn make<T: Real, B: Local<T> + AmgBackend<T>>(
                 let options = AmgOptions { levels: options.levels - grid, ..options };
                 // The finest grid has the vectors that are the default.
                 let near_null = (grid > 0).then(|| Backend::<T>::download(be, &near_null)).transpose()?;
-                let made = Amg::of(be, &a, &options, near_null.as_deref(), &mut unobserved);
+                let made = Amg::below(be, &a, &options, near_null.as_deref(), finest, &mut unobserved);
                 made.map_err(|error| error.below(grid))
             });
             let cycle = cycle.transpose()?;

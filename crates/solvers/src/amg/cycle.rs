@@ -27,6 +27,22 @@ pub trait AmgOperator<T: Real, B: Backend<T>> {
         y: &mut B::Vector,
     ) -> spandrel_backend::Result<()>;
 
+    /// r <- b - A x.
+    ///
+    /// # Errors
+    /// Those of the backend.
+    fn residual(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        b: &B::Vector,
+        x: &B::Vector,
+        r: &mut B::Vector,
+    ) -> spandrel_backend::Result<()> {
+        be.copy(gate, b, r)?;
+        self.product(be, gate, -T::one(), x, T::one(), r)
+    }
+
     /// y <- A x; wy <- w . y. Only a K-cycle calls it.
     ///
     /// # Errors
@@ -57,6 +73,16 @@ impl<T: Real, B: Spmv<Csr<T>>> AmgOperator<T, B> for Mat<B, Csr<T>> {
     ) -> spandrel_backend::Result<()> {
         self.spmv(be, gate, Coeff::host(a), x, Coeff::host(b), y)
     }
+    fn residual(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        b: &B::Vector,
+        x: &B::Vector,
+        r: &mut B::Vector,
+    ) -> spandrel_backend::Result<()> {
+        Operator::residual(self, be, gate, b, x, r)
+    }
     fn product_dot(
         &self,
         be: &B,
@@ -77,6 +103,9 @@ pub trait AmgGrid<T: Real, B: Backend<T>> {
 
     /// D^-1 A; `None` on a last grid that is solved, not smoothed.
     fn operator(&self) -> Option<&Self::Operator>;
+
+    /// Degree of the smoother, 1 to 4.
+    fn degree(&self) -> usize;
 
     /// The bound on the eigenvalues of D^-1 A.
     fn bound(&self) -> f64;
@@ -133,19 +162,18 @@ impl<V, S> AmgWork<V, S> {
 }
 
 /// x <- one cycle applied to the right-hand side in the first of `work`, which has the vectors of each of the `grids`.
-/// The smoother is a polynomial of this degree, 1 to 4. `last(s, x)` solves on a last grid that has no operator; a last
-/// grid that has one is only smoothed. Does not block unless a product or `last` does.
+/// `last(s, x)` solves on a last grid that has no operator; a last grid that has one is only smoothed. Does not block
+/// unless a product or `last` does.
 ///
 /// # Errors
 /// Those of the backend and of `last`.
 ///
 /// # Panics
-/// If the degree is not 1 to 4.
+/// If the degree of a grid is not 1 to 4.
 #[rustfmt::skip] // the right margin holds the formulas
 pub fn cycle<T: Real, B: Backend<T>, G: AmgGrid<T, B>>(
     be: &B,
     gate: Gate<'_, B>,
-    degree: usize,
     grids: &[G],
     work: &mut [AmgWork<B::Vector, B::Scalar>],
     last: &dyn Fn(&B::Vector, &mut B::Vector) -> spandrel_backend::Result<()>,
@@ -160,10 +188,10 @@ pub fn cycle<T: Real, B: Backend<T>, G: AmgGrid<T, B>>(
         // Coarsening stalled on a grid that is too large for an inverse, so it is only smoothed.
         return smoother.smooth(steps(STAND_IN, grid.bound()), Start::Zero, x);
     };
-    smoother.smooth(steps(degree, grid.bound()), Start::Zero, x)?;
+    smoother.smooth(steps(grid.degree(), grid.bound()), Start::Zero, x)?;
     smoother.residual(x)?;                                                                  // t = s - A' x
     restrict.product(be, gate, T::one(), smoother.left, T::zero(), &mut next.s)?;
-    let from_next = |below: &mut [WorkOf<T, B>], x: &mut B::Vector| cycle(be, gate, degree, coarser, below, last, x);
+    let from_next = |below: &mut [WorkOf<T, B>], x: &mut B::Vector| cycle(be, gate, coarser, below, last, x);
     match (&mut here.krylov, grid.next_diagonal(), coarser.first().and_then(G::operator)) {
         (Some(krylov), Some(diagonal), Some(a)) => {
             krylov.correct(be, gate, (a, diagonal), &from_next, below, coarse)?;
@@ -171,7 +199,7 @@ pub fn cycle<T: Real, B: Backend<T>, G: AmgGrid<T, B>>(
         _ => from_next(below, coarse)?,
     }
     prolong.product(be, gate, T::one(), coarse, T::one(), x)?;                              // x = x + P x_c
-    smoother.smooth(steps(degree, grid.bound()), Start::Given, x)
+    smoother.smooth(steps(grid.degree(), grid.bound()), Start::Given, x)
 }
 
 /// Where a smoothing starts.
@@ -196,8 +224,7 @@ struct Smoother<'a, T: Real, B: Backend<T>, M> {
 impl<T: Real, B: Backend<T>, M: AmgOperator<T, B>> Smoother<'_, T, B, M> {
     /// left <- s - A' x.
     fn residual(&mut self, x: &B::Vector) -> spandrel_backend::Result<()> {
-        self.be.copy(self.gate, self.s, self.left)?;
-        self.a.product(self.be, self.gate, -T::one(), x, T::one(), self.left)
+        self.a.residual(self.be, self.gate, self.s, x, self.left)
     }
 
     /// Takes the steps of a polynomial. See [`polynomial`].
@@ -217,8 +244,7 @@ impl<T: Real, B: Backend<T>, M: AmgOperator<T, B>> Smoother<'_, T, B, M> {
             if k > 0 && (k > 1 || start == Start::Given) {
                 self.a.product(be, gate, -T::one(), self.step, T::one(), self.left)?;       // s = s - A' z
             } else if k > 0 {
-                be.copy(gate, self.s, self.left)?;
-                self.a.product(be, gate, -T::one(), self.step, T::one(), self.left)?;
+                self.a.residual(be, gate, self.s, self.step, self.left)?;
             }
             let left = if k == 0 && start == Start::Zero { self.s } else { &*self.left };
             let old = if k == 0 && start == Start::Zero { Coeff::zero() } else { Coeff::one() };

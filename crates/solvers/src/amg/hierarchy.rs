@@ -40,7 +40,8 @@ pub(super) struct Hierarchy<T: Real, B: AmgBackend<T>> {
 }
 
 impl<T: Real, B: AmgBackend<T>> Hierarchy<T, B> {
-    /// Makes the grids of a matrix that the caller knows to be symmetric positive definite.
+    /// Makes the grids of a matrix that the caller knows to be symmetric positive definite. `finest` is the number of
+    /// rows of the finest grid if the matrix is a coarser one.
     ///
     /// # Errors
     /// Those of [`super::Amg::watched`].
@@ -49,6 +50,7 @@ impl<T: Real, B: AmgBackend<T>> Hierarchy<T, B> {
         a: &Mat<B, Csr<T>>,
         options: &AmgOptions,
         near_null: Option<&[T]>,
+        finest: usize,
         watcher: SetupWatcher<'_>,
     ) -> Result<Self> {
         options.check()?;
@@ -87,7 +89,8 @@ impl<T: Real, B: AmgBackend<T>> Hierarchy<T, B> {
             }
             let restrict = next.transposed.scaled(be, &of_next.inverse, Some(&scaling.diagonal))?;
             let down = Down { restrict, prolong: next.p, aggregates, coarse: rows, diagonal: None };
-            grids.push(Grid { n, a: Some(scaled), bound: scaling.bound, down: Some(down) });
+            let degree = options.degree_of(n, finest);
+            grids.push(Grid { n, a: Some(scaled), bound: scaling.bound, degree, down: Some(down) });
             levels.push(AmgLevel::of(&next.a, &of_next));
             (near_null, scaling, coarse) = (next.near_null, of_next, Some(next.a));
             options = options.of_next(count);
@@ -96,7 +99,8 @@ impl<T: Real, B: AmgBackend<T>> Hierarchy<T, B> {
         let a = coarse.as_ref().unwrap_or(a);
         let coarsest = invert(be, grids.len(), a, &scaling)?;
         let smoothed = if coarsest.is_some() { None } else { Some(a.scaled(be, &scaling.inverse, None)?) };
-        grids.push(Grid { n: a.nrows(), a: smoothed, bound: scaling.bound, down: None });
+        let degree = options.degree_of(a.nrows(), finest);
+        grids.push(Grid { n: a.nrows(), a: smoothed, bound: scaling.bound, degree, down: None });
         Ok(Self { inv_diag, grids, levels, coarsest })
     }
 }

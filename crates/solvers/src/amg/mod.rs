@@ -58,7 +58,6 @@ pub struct Amg<T: Real, B: AmgBackend<T>> {
     /// 1 / d of the finest grid.
     inv_diag: B::Vector,
     grids: Vec<Grid<T, B>>,
-    degree: usize,
     kind: AmgCycle,
     /// The inverse of the coarsest operator times its diagonal D_c, if it was made: right-hand sides there are divided
     /// by D_c.
@@ -80,6 +79,8 @@ struct Grid<T: Real, B: AmgBackend<T>> {
     /// D^-1 A; `None` on a coarsest grid that is solved with its inverse.
     a: Option<Mat<B, Csr<T>>>,
     bound: f64,
+    /// Of the smoother.
+    degree: usize,
     /// `None` on the coarsest grid.
     down: Option<Down<T, B>>,
 }
@@ -101,6 +102,9 @@ impl<T: Real, B: AmgBackend<T>> AmgGrid<T, B> for Grid<T, B> {
     type Operator = Mat<B, Csr<T>>;
     fn operator(&self) -> Option<&Self::Operator> {
         self.a.as_ref()
+    }
+    fn degree(&self) -> usize {
+        self.degree
     }
     fn bound(&self) -> f64 {
         self.bound
@@ -128,7 +132,7 @@ fn work<T: Real, B: AmgBackend<T>>(
 
 impl<T: Real, B: AmgBackend<T>> fmt::Debug for Amg<T, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Amg").field("levels", &self.levels).field("degree", &self.degree).finish_non_exhaustive()
+        f.debug_struct("Amg").field("levels", &self.levels).finish_non_exhaustive()
     }
 }
 
@@ -200,11 +204,27 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
         near_null: Option<&[T]>,
         watcher: SetupWatcher<'_>,
     ) -> Result<Self> {
-        let Hierarchy { inv_diag, grids, levels, coarsest } = Hierarchy::of(be, a, options, near_null, watcher)?;
+        Self::below(be, a, options, near_null, a.nrows(), watcher)
+    }
+
+    /// As [`Amg::of`], for a grid of a larger hierarchy, whose finest grid has `finest` rows.
+    ///
+    /// # Errors
+    /// As [`Amg::of`].
+    pub fn below(
+        be: &B,
+        a: &Mat<B, Csr<T>>,
+        options: &AmgOptions,
+        near_null: Option<&[T]>,
+        finest: usize,
+        watcher: SetupWatcher<'_>,
+    ) -> Result<Self> {
+        let made = Hierarchy::of(be, a, options, near_null, finest, watcher)?;
+        let Hierarchy { inv_diag, grids, levels, coarsest } = made;
         let work = Pool::new(work(be, &grids)?);
         let (near_null, unknowns) = (near_null.map(<[T]>::to_vec), options.unknowns);
-        let (degree, kind, renewal, finest) = (options.degree, options.cycle, None, None);
-        Ok(Self { inv_diag, grids, degree, kind, coarsest, work, levels, near_null, unknowns, renewal, finest })
+        let (kind, renewal, finest) = (options.cycle, None, None);
+        Ok(Self { inv_diag, grids, kind, coarsest, work, levels, near_null, unknowns, renewal, finest })
     }
 
     /// Statistics of the grids, finest first.
@@ -228,10 +248,10 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
     pub fn bytes(&self) -> u64 {
         let vector = |n: usize| (T::BYTES * n) as u64;
         let grid = |grid: &Grid<T, B>| {
-            let products = grid.a.as_ref().map_or(0, |a| 2 * self.degree as u64 * a.spmv_bytes());
+            let products = grid.a.as_ref().map_or(0, |a| 2 * grid.degree as u64 * a.spmv_bytes());
             let between = grid.down.as_ref().map_or(0, |d| d.restrict.spmv_bytes() + d.prolong.spmv_bytes());
-            // Two copies of the right-hand side; per step of the smoother z and x are updated.
-            products + between + vector(grid.n) * if grid.a.is_some() { 4 + 12 * self.degree as u64 } else { 0 }
+            // Two residuals read the right-hand side; per step of the smoother z and x are updated.
+            products + between + vector(grid.n) * if grid.a.is_some() { 2 + 12 * grid.degree as u64 } else { 0 }
         };
         let (mut bytes, mut cycles) = (3 * vector(self.grids[0].n), 1);
         for pair in self.grids.windows(2) {
@@ -286,12 +306,11 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
             Some(inverse) => inverse.spmv(be, gate, Coeff::one(), s, Coeff::zero(), x),
             None => be.copy(gate, s, x),
         };
-        cycle(be, gate, self.degree, &self.grids, work, &coarsest, x)
+        cycle(be, gate, &self.grids, work, &coarsest, x)
     }
 }
 
-// SAFETY: which operations are enqueued depends on `degree`, on the diagonals that are kept and on the bounds of the
-// grids, which change only while nothing borrows the preconditioner. Its buffers are those of the matrices, these
+// SAFETY: which operations are enqueued depends on the diagonals that are kept and on degrees and bounds of the grids, which change only while nothing borrows the preconditioner. Its buffers are those of the matrices, these
 // diagonals, `inv_diag` and `work`, which are neither replaced nor lent out.
 unsafe impl<T: Real, B: AmgBackend<T>> Preconditioner<T, B> for Amg<T, B> {
     fn len(&self) -> Option<usize> {

@@ -17,7 +17,8 @@ pub struct AmgOptions {
     /// A coupling is strong if it is at least this share of the largest couplings of its two nodes (theta of
     /// [`spandrel_formats::amg::Strength`]): 0 to 1. It is halved on each coarser grid. Default 0.25.
     pub strength: f64,
-    /// Degree of the Chebyshev smoother, that is, products per smoothing: 1 to 4. Default 2.
+    /// Degree of the Chebyshev smoother, that is, products per smoothing: 1 to 4. Default 2. Small grids are always
+    /// smoothed with degree 4 ([`AmgOptions::degree_of`]).
     pub degree: usize,
     /// Unknowns per point, numbered point by point: 1 to 6. Default 1.
     pub unknowns: usize,
@@ -72,6 +73,9 @@ impl Default for AmgOptions {
     }
 }
 
+/// A grid is small if the finest has at least this many times its rows.
+const SMALL: usize = 32;
+
 /// Coarsening has stalled if a grid has fewer rows than this per row of the next grid.
 const LEAST_RATIO: f64 = 1.25;
 
@@ -95,6 +99,13 @@ impl AmgOptions {
     #[must_use]
     pub fn of_next(&self, vectors: usize) -> Self {
         Self { unknowns: vectors, strength: 0.5 * self.strength, ..*self }
+    }
+
+    /// The degree of the smoother on a grid of `n` rows, if the finest grid has `finest`: with at most a 32nd of these,
+    /// it is 4. Such a grid takes little of a cycle's time, and how well it is solved decides how much the number of
+    /// iterations grows with the number of grids: on `poisson3d:128`, 16 iterations instead of 19 with degree 2.
+    pub fn degree_of(&self, n: usize, finest: usize) -> usize {
+        if n <= finest / SMALL { super::polynomial::DEGREES } else { self.degree }
     }
 
     /// Returns true if grid number `grid` with `n` rows, of `finest` rows on the finest, finds its corrections by two
