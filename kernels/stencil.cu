@@ -267,12 +267,12 @@ __device__ __forceinline__ void find_spectrum(const V* values, const Stencil& of
     if (threadIdx.x % WARP == 0 && bound > 0) atomicMax(most, (u64)__double_as_longlong(bound));
 }
 
-// The places of every step-th row.
+// The places of every step-th row from `begin` on.
 template <class T, class V>
-__device__ __forceinline__ void sample_rows(const V* values, const Stencil& of, u64 step, u64 count, T* out) {
+__device__ __forceinline__ void sample_rows(const V* values, const Stencil& of, u64 begin, u64 step, u64 count, T* out) {
     u64 sample = thread();
     if (sample >= count) return;
-    visit_row<T>(values, of, points(of.size), sample * step, [&](int at, T v) { out[sample * PLACES + at] = v; });
+    visit_row<T>(values, of, points(of.size), begin + sample * step, [&](int at, T v) { out[sample * PLACES + at] = v; });
 }
 
 // ---- Vectors ----
@@ -386,8 +386,8 @@ __device__ __forceinline__ void relax(u64 n, bool keeps, T kept, T taken, T weig
     ENTRY spectrum_##in_f32##stencil_##t(const V* values, const __grid_constant__ Stencil of, u32 by_sum, T* inverse, u64* most, u32* unfit, u64* entries) { \
         find_spectrum<T, V>(values, of, by_sum != 0, inverse, most, unfit, entries);                                                                     \
     }                                                                                                                                \
-    ENTRY sample_##in_f32##stencil_##t(const V* values, const __grid_constant__ Stencil of, u64 step, u64 count, T* out) {           \
-        sample_rows<T, V>(values, of, step, count, out);                                                                             \
+    ENTRY sample_##in_f32##stencil_##t(const V* values, const __grid_constant__ Stencil of, u64 begin, u64 step, u64 count, T* out) { \
+        sample_rows<T, V>(values, of, begin, step, count, out);                                                                      \
     }
 #define ENTRIES(T, t)                                                                                                                 \
     MATRIX_FORM(T, T, t, )                                                                                                           \

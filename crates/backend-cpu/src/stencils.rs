@@ -76,9 +76,9 @@ impl<T: Real> Stencils<T> for Cpu {
         Ok(Spectrum { bound, unfit, entries })
     }
 
-    fn stencil_rows(&self, a: &CpuDia<T>, of: &Neighbours, step: usize) -> Result<Vec<T>> {
+    fn stencil_rows(&self, a: &CpuDia<T>, of: &Neighbours, begin: usize, step: usize) -> Result<Vec<T>> {
         let (offsets, values) = upper("stencil_rows", a, of)?;
-        of.rows(offsets, values, step).map_err(typed)
+        of.rows(offsets, values, begin, step).map_err(typed)
     }
 
     fn restrict(&self, gate: Gate<'_, Self>, to: &Coarsening, r: &Vector<T>, s: &mut Vector<T>) -> Result<()> {

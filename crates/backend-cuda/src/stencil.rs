@@ -23,7 +23,7 @@ kernels! {
     }
     in STENCIL { WHOLE: "spectrum_stencil", NARROW: "spectrum_in_f32_stencil" }
 
-    struct SampleStencil { values: Address, of: StencilArg, step: u64, count: u64, out: Address }
+    struct SampleStencil { values: Address, of: StencilArg, begin: u64, step: u64, count: u64, out: Address }
     in STENCIL { WHOLE: "sample_stencil", NARROW: "sample_in_f32_stencil" }
 
     struct RestrictStencil { to: GridsArg, r: Address, s: Address, gate: Address }
@@ -154,16 +154,23 @@ impl<T: Real> Stencils<T> for Cuda {
         Ok(Spectrum { bound: f64::from_bits(found[0]), unfit, entries: found[1] })
     }
 
-    fn stencil_rows(&self, a: &CudaDia<T>, of: &Neighbours, step: usize) -> Result<Vec<T>> {
+    fn stencil_rows(&self, a: &CudaDia<T>, of: &Neighbours, begin: usize, step: usize) -> Result<Vec<T>> {
         not_recorded(self, "rows on their way to the host")?;
         let (stencil, values) = upper("stencil_rows", a, of)?;
         expect_len("stencil_rows", "a step", step.min(1), 1)?;
-        let count = of.points().div_ceil(step);
+        let count = of.points().saturating_sub(begin).div_ceil(step);
         let out = Buffer::<T>::uninit(self.stream(), count * NEIGHBOURS, "rows of a matrix")?;
-        let parameters =
-            SampleStencil { values, of: stencil, step: step as u64, count: count as u64, out: out.pointer() };
+        let parameters = SampleStencil {
+            values,
+            of: stencil,
+            begin: begin as u64,
+            step: step as u64,
+            count: count as u64,
+            out: out.pointer(),
+        };
         let entry = a.kernel([SampleStencil::WHOLE, SampleStencil::NARROW]);
-        // SAFETY: sample_stencil(values, of, step, count, out), with room for the places of `count` rows.
+        // SAFETY: sample_stencil(values, of, begin, step, count, out), with room for the places of `count` rows of
+        // the grid.
         unsafe { self.launch::<T, _>(entry, each(count), &parameters)? };
         out.to_host("rows of a matrix")
     }

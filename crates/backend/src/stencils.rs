@@ -42,11 +42,18 @@ pub trait Stencils<T: Real>: Load<Dia<T>> + Backend<T> {
         inverse: &mut Self::Vector,
     ) -> Result<Spectrum>;
 
-    /// The places of the rows 0, `step`, 2 `step`, ...: see [`Neighbours::rows`]. Blocks; must not be recorded.
+    /// The places of the rows `begin`, `begin` + `step`, `begin` + 2 `step`, ...: see [`Neighbours::rows`]. Blocks; must
+    /// not be recorded.
     ///
     /// # Errors
     /// [`crate::Error::Shape`] for a matrix of another grid, or a step of 0.
-    fn stencil_rows(&self, a: &<Self as Load<Dia<T>>>::Resident, of: &Neighbours, step: usize) -> Result<Vec<T>>;
+    fn stencil_rows(
+        &self,
+        a: &<Self as Load<Dia<T>>>::Resident,
+        of: &Neighbours,
+        begin: usize,
+        step: usize,
+    ) -> Result<Vec<T>>;
 
     /// s <- P^T r: see [`Coarsening::restrict_line`].
     ///
@@ -142,15 +149,16 @@ impl<T: Real, B: Stencils<T>> Mat<B, Dia<T>> {
         be.stencil_spectrum(self.resident(), of, divisor, inverse)
     }
 
-    /// The places of every `step`-th row, [`NEIGHBOURS`] each. See [`Stencils::stencil_rows`].
+    /// The places of every `step`-th row from `begin` on, [`NEIGHBOURS`] each. See [`Stencils::stencil_rows`].
     ///
     /// # Errors
     /// As [`Stencils::stencil_rows`].
-    pub fn stencil_rows(&self, be: &B, of: &Neighbours, step: usize) -> Result<Vec<T>> {
+    pub fn stencil_rows(&self, be: &B, of: &Neighbours, begin: usize, step: usize) -> Result<Vec<T>> {
         self.expect_grid(of)?;
         expect_len("stencil_rows", "a step", step.min(1), 1)?;
-        let rows = be.stencil_rows(self.resident(), of, step)?;
-        expect_len("stencil_rows", "the places", rows.len(), of.points().div_ceil(step) * NEIGHBOURS)?;
+        let rows = be.stencil_rows(self.resident(), of, begin, step)?;
+        let count = of.points().saturating_sub(begin).div_ceil(step);
+        expect_len("stencil_rows", "the places", rows.len(), count * NEIGHBOURS)?;
         Ok(rows)
     }
 

@@ -40,9 +40,9 @@ impl<T: Real, B: Stencils<T>> Stencils<T> for Trace<B> {
         self.inner.stencil_spectrum(&a.inner, of, divisor, inverse)
     }
 
-    fn stencil_rows(&self, a: &Self::Resident, of: &Neighbours, step: usize) -> Result<Vec<T>> {
+    fn stencil_rows(&self, a: &Self::Resident, of: &Neighbours, begin: usize, step: usize) -> Result<Vec<T>> {
         self.note(Event::Wait("stencil_rows"));
-        self.inner.stencil_rows(&a.inner, of, step)
+        self.inner.stencil_rows(&a.inner, of, begin, step)
     }
 
     fn restrict(&self, gate: Gate<'_, Self>, to: &Coarsening, r: &Self::Vector, s: &mut Self::Vector) -> Result<()> {

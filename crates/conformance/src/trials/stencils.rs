@@ -100,9 +100,9 @@ fn matrices<T: Real, D: StencilBackend<T>>(be: &D, a: &Csr<T>, halved: [bool; 3]
     if be.stencil_offsets(m.resident()) != host.offsets() {
         return Err(wrong("other diagonals"));
     }
-    for step in [1, 3] {
-        let what = format!("every {step}. row");
-        same(&what, &m.stencil_rows(be, &of, step)?, &of.rows(host.offsets(), diagonals(), step)?)?;
+    for (begin, step) in [(0, 1), (0, 3), (a.nrows() / 3, 2), (a.nrows() - 1, 1), (a.nrows() + 2, 1)] {
+        let what = format!("every {step}. row from row {begin} on");
+        same(&what, &m.stencil_rows(be, &of, begin, step)?, &of.rows(host.offsets(), diagonals(), begin, step)?)?;
     }
     let mut inverse = be.upload(&vec![T::nan(); a.nrows()])?;
     for divisor in DIVISORS {
@@ -118,8 +118,8 @@ fn matrices<T: Real, D: StencilBackend<T>>(be: &D, a: &Csr<T>, halved: [bool; 3]
     let to = Coarsening::new(of.size(), halved, 1);
     let (coarse, next) = (m.coarser_stencil(be, &of, &to)?, of.coarser(&to));
     let wanted = of.galerkin(host.offsets(), diagonals(), &to)?;
-    let of_wanted = next.rows(wanted.offsets(), Diagonals::Own(wanted.values()), 1)?;
-    same("the coarser matrix", &coarse.stencil_rows(be, &next, 1)?, &of_wanted)?;
+    let of_wanted = next.rows(wanted.offsets(), Diagonals::Own(wanted.values()), 0, 1)?;
+    same("the coarser matrix", &coarse.stencil_rows(be, &next, 0, 1)?, &of_wanted)?;
     let loaded = Mat::<D, Dia<T>>::load(be, wanted)?;
     let x = Backend::<T>::upload(be, &numbers::<T>(5, next.points()))?;
     let product = |m: &Mat<D, Dia<T>>| -> DeviceResult<Vec<T>> {
@@ -287,8 +287,8 @@ fn refusals<T: Real, D: StencilBackend<T>>(be: &D) -> Verdict {
     refused(m.coarser_stencil(be, &other, &to), "a column")?;
     refused(m.coarser_stencil(be, &of, &Coarsening::new(other.size(), [true; 3], 1)), "the fine grid")?;
     refused(m.stencil_spectrum(be, &of, Divisor::Diagonal, &mut short), "the inverse of the divisors")?;
-    refused(m.stencil_rows(be, &other, 1), "a column")?;
-    refused(m.stencil_rows(be, &of, 0), "a step")?;
+    refused(m.stencil_rows(be, &other, 0, 1), "a column")?;
+    refused(m.stencil_rows(be, &of, 0, 0), "a step")?;
     refused(be.restrict(None, &to, &short, &mut coarse), "r")?;
     refused(be.restrict(None, &to, &fine, &mut short), "s")?;
     refused(be.prolong(None, &to, &short, &mut fine), "e")?;
@@ -308,5 +308,5 @@ fn refusals<T: Real, D: StencilBackend<T>>(be: &D) -> Verdict {
     };
     unsupported(m.coarser_stencil(be, &of, &to).map(drop))?;
     unsupported(m.stencil_spectrum(be, &of, Divisor::Diagonal, &mut fine).map(drop))?;
-    unsupported(m.stencil_rows(be, &of, 1).map(drop))
+    unsupported(m.stencil_rows(be, &of, 0, 1).map(drop))
 }

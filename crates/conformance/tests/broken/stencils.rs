@@ -51,8 +51,8 @@ impl<T: Real, B: Stencils<T>> Stencils<T> for Broken<B> {
         Ok(Spectrum { bound, ..found })
     }
 
-    fn stencil_rows(&self, a: &Self::Resident, of: &Neighbours, step: usize) -> Result<Vec<T>> {
-        self.inner.stencil_rows(&a.inner, of, step)
+    fn stencil_rows(&self, a: &Self::Resident, of: &Neighbours, begin: usize, step: usize) -> Result<Vec<T>> {
+        self.inner.stencil_rows(&a.inner, of, begin, step)
     }
 
     fn restrict(&self, gate: Gate<'_, Self>, to: &Coarsening, r: &Self::Vector, s: &mut Self::Vector) -> Result<()> {

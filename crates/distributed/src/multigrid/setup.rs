@@ -217,7 +217,7 @@ pub(super) fn hierarchy<T: Real, B: MultigridDevice<T>, C: Communicator>(
         // Only the coarse rows of own points are right; the others are dropped below.
         let made = || {
             let (coarse, of) = (grid.part.a().coarser_stencil(device, &slab.local(), &to)?, slab.local().coarser(&to));
-            coarse.stencil_rows(device, &of, 1)
+            coarse.stencil_rows(device, &of, 0, 1)
         };
         let mut places = be.together(made())?;
         let own = next.own(rank);

@@ -320,7 +320,7 @@ fn coarsened<T: Real, B: StencilBackend<T>>(
         if levels.is_some_and(|most| count >= most) || fine.points() <= COARSEST {
             break;
         }
-        let rows = fine.a().stencil_rows(be, fine.of(), sampled_every(fine.points()))?;
+        let rows = fine.a().stencil_rows(be, fine.of(), 0, sampled_every(fine.points()))?;
         let Some(halved) = halved(fine.of().size(), &rows) else { break };
         Phase::Coarsening { grid: count }.begin(watcher)?;
         let to = Coarsening::new(fine.of().size(), halved, 1);
@@ -354,7 +354,7 @@ fn finest<T: Real, B: StencilBackend<T>>(
         let Some(row) = spectrum.unfit else {
             return Ok(StencilGrid { of, a, smoother, inverse, bound: spectrum.bound });
         };
-        let places = a.stencil_rows(be, &of, 1)?;
+        let places = a.stencil_rows(be, &of, 0, 1)?;
         return Err(unfit_row(&of, row, &places[row * NEIGHBOURS..(row + 1) * NEIGHBOURS]));
     }
     Err(no_stencil())
@@ -364,7 +364,7 @@ fn finest<T: Real, B: StencilBackend<T>>(
 fn inverse_of_last<T: Real, B: StencilBackend<T>>(be: &B, grids: &[Level<T, B>]) -> Result<Option<Mat<B, Dense<T>>>> {
     let last = grids.last().map(|level| &level.grid).filter(|grid| grid.points() <= MOST_INVERTED);
     let Some(StencilGrid { of, a, .. }) = last else { return Ok(None) };
-    let (n, rows) = (of.points(), a.stencil_rows(be, of, 1)?);
+    let (n, rows) = (of.points(), a.stencil_rows(be, of, 0, 1)?);
     let mut dense = vec![0.0; n * n];
     for (row, places) in rows.chunks_exact(NEIGHBOURS).enumerate() {
         for (at, value) in places.iter().enumerate() {

@@ -229,17 +229,24 @@ impl Neighbours {
         found
     }
 
-    /// The places of the rows 0, `step`, 2 `step`, ..., [`NEIGHBOURS`] each, 0 where there is no entry.
+    /// The places of the rows `begin`, `begin` + `step`, `begin` + 2 `step`, ..., [`NEIGHBOURS`] each, 0 where there is
+    /// no entry. There are none if `begin` is not below the number of points.
     ///
     /// # Errors
     /// [`Error::Shape`] for another number of values, or a step of 0.
-    pub fn rows<T: Real>(&self, offsets: &[i32], values: Diagonals<'_, T>, step: usize) -> Result<Vec<T>> {
+    pub fn rows<T: Real>(
+        &self,
+        offsets: &[i32],
+        values: Diagonals<'_, T>,
+        begin: usize,
+        step: usize,
+    ) -> Result<Vec<T>> {
         expect("values", values.len(), offsets.len() * self.points())?;
         expect("steps", step.min(1), 1)?;
-        let (at, count) = (self.upper(offsets), self.points().div_ceil(step));
+        let (at, count) = (self.upper(offsets), self.points().saturating_sub(begin).div_ceil(step));
         let mut rows = vec![T::zero(); count * NEIGHBOURS];
         rows.par_chunks_mut(NEIGHBOURS * CHUNK).enumerate().for_each(|(chunk, rows)| {
-            let numbers = (chunk * CHUNK..).map(|k| k * step);
+            let numbers = (chunk * CHUNK..).map(|k| begin + k * step);
             for (to, row) in rows.chunks_exact_mut(NEIGHBOURS).zip(numbers) {
                 to.copy_from_slice(&self.row(&at, &values, row));
             }

@@ -90,7 +90,13 @@ fn rows_and_moments_are_those_of_the_matrix() {
         let a = uneven(spec);
         let stencil = Stencil::of(&Grid::detect(&a).unwrap());
         let (of, dia) = (Neighbours::of(&stencil).expect(spec), Dia::from_csr(&a).unwrap());
-        let rows = of.rows(dia.offsets(), Diagonals::Own(dia.values()), 1).unwrap();
+        let every = |begin, step| of.rows(dia.offsets(), Diagonals::Own(dia.values()), begin, step).unwrap();
+        let rows = every(0, 1);
+        for (begin, step) in [(0, 7), (5, 1), (3, 4), (a.nrows() - 1, 2), (a.nrows(), 3), (a.nrows() + 9, 1)] {
+            let wanted: Vec<f64> =
+                rows.chunks(NEIGHBOURS).skip(begin).step_by(step).flat_map(|places| places.iter().copied()).collect();
+            assert_eq!(every(begin, step), wanted, "{spec}: every {step}. row from {begin} on");
+        }
         for (row, places) in rows.chunks(NEIGHBOURS).enumerate() {
             let inside = places.iter().enumerate().filter_map(|(at, &v)| Some((of.column(row, at)?, v)));
             let found: Vec<(usize, f64)> = inside.filter(|entry| entry.1 != 0.0).collect();
