@@ -50,6 +50,14 @@ fn upper<'a, T: Real>(op: &'static str, a: &'a CpuDia<T>, of: &Neighbours) -> Re
     Err(Error::Unsupported { op, noun: "a matrix", why: "it must equal its transpose".to_owned() })
 }
 
+/// Takes a matrix that fills a stencil.
+fn loaded<T: Real>(cpu: &Cpu, of: &Neighbours, made: Dia<T>) -> Result<Converted<CpuDia<T>>> {
+    let (nnz, storage, spmv_bytes) = (of.entries(), made.storage(), made.spmv_bytes());
+    let resident = cpu.load(Arc::new(made))?;
+    let (storage, spmv_bytes) = Load::<Dia<T>>::traffic(cpu, &resident).unwrap_or((storage, spmv_bytes));
+    Ok(Converted { resident, nnz, storage, spmv_bytes })
+}
+
 impl<T: Real> Stencils<T> for Cpu {
     fn stencil_offsets(&self, a: &CpuDia<T>) -> Vec<i32> {
         a.diagonals().0.to_vec()
@@ -57,11 +65,7 @@ impl<T: Real> Stencils<T> for Cpu {
 
     fn coarser_stencil(&self, a: &CpuDia<T>, of: &Neighbours, to: &Coarsening) -> Result<Converted<CpuDia<T>>> {
         let (offsets, values) = upper("coarser_stencil", a, of)?;
-        let coarse: Dia<T> = of.galerkin(offsets, values, to).map_err(typed)?;
-        let (nnz, storage, spmv_bytes) = (of.coarser(to).entries(), coarse.storage(), coarse.spmv_bytes());
-        let resident = self.load(Arc::new(coarse))?;
-        let (storage, spmv_bytes) = Load::<Dia<T>>::traffic(self, &resident).unwrap_or((storage, spmv_bytes));
-        Ok(Converted { resident, nnz, storage, spmv_bytes })
+        loaded(self, &of.coarser(to), of.galerkin(offsets, values, to).map_err(typed)?)
     }
 
     fn stencil_spectrum(
@@ -79,6 +83,21 @@ impl<T: Real> Stencils<T> for Cpu {
     fn stencil_rows(&self, a: &CpuDia<T>, of: &Neighbours, begin: usize, step: usize) -> Result<Vec<T>> {
         let (offsets, values) = upper("stencil_rows", a, of)?;
         of.rows(offsets, values, begin, step).map_err(typed)
+    }
+
+    fn stencil_diagonals(&self, a: &CpuDia<T>, of: &Neighbours) -> Result<Vec<Vector<T>>> {
+        let (offsets, values) = upper("stencil_diagonals", a, of)?;
+        let diagonal = |offset: i32| {
+            let mut out = Vector::zeros(self, of.points())?;
+            of.copy_diagonal(offsets, values, offset, out.as_mut_slice()).map_err(typed)?;
+            Ok(out)
+        };
+        of.upper_offsets().into_iter().map(diagonal).collect()
+    }
+
+    fn stencil_of_diagonals(&self, of: &Neighbours, upper: &[Vector<T>]) -> Result<Converted<CpuDia<T>>> {
+        let upper: Vec<&[T]> = upper.iter().map(Vector::as_slice).collect();
+        loaded(self, of, of.of_diagonals(&upper).map_err(typed)?)
     }
 
     fn restrict(&self, gate: Gate<'_, Self>, to: &Coarsening, r: &Vector<T>, s: &mut Vector<T>) -> Result<()> {

@@ -8,7 +8,7 @@ use spandrel_formats::Real;
 
 use crate::device::gate_pointer;
 use crate::launch::{BLOCK, CoeffArg, Grid};
-use crate::memory::Address;
+use crate::memory::{Address, Buffer};
 use crate::vector::{BinadeVector, CastVector};
 use crate::{Cuda, Scalar, Vector};
 
@@ -27,6 +27,17 @@ impl Cuda {
         unsafe {
             self.launch::<S, _>(BinadeVector::ENTRY, grid, &BinadeVector { n: count, x, results, ticket, out, gate })
         }
+    }
+
+    /// y <- the f32 values from `at` on, in f64, as which `T` is stored. Exact.
+    pub(crate) fn widen<T: Real>(&self, values: &Buffer<f32>, at: usize, y: &mut Vector<T>) -> Result<()> {
+        let n = y.len();
+        assert!(T::BYTES == size_of::<f64>(), "only f64 values are kept in f32");
+        assert!(at.checked_add(n).is_some_and(|end| end <= values.len()), "a cast stays inside its buffer");
+        let a = CoeffArg::from(Coeff::<f64, Scalar<f64>>::one());
+        let parameters = CastVector { n: n as u64, a, x: values.address(at), y: y.pointer(), gate: Address::NULL };
+        // SAFETY: cast_vector_f32(n, a, x, y, gate) on n elements of f32, and as many of f64.
+        unsafe { self.launch::<f32, _>(CastVector::ENTRY, Grid::rows(n), &parameters) }
     }
 
     /// `T` is the other type.

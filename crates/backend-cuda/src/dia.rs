@@ -202,6 +202,16 @@ impl<T: Real> CudaDia<T> {
         self.symmetric.then(|| (&self.stored[..], self.values.pointer()))
     }
 
+    /// Overwrites a vector that has an element per row with a stored diagonal. Leaves it alone if there is none with
+    /// this offset. Stream-ordered; does not block.
+    pub(crate) fn copy_diagonal(&self, cuda: &Cuda, offset: i32, to: &mut Vector<T>) -> Result<()> {
+        let (Ok(k), n) = (self.stored.binary_search(&offset), self.nrows) else { return Ok(()) };
+        match &self.values {
+            Values::Whole(values) => to.buffer().copy_at(0, values, k * n..(k + 1) * n),
+            Values::Narrow(values) => cuda.widen(values, k * n, to),
+        }
+    }
+
     /// The offsets of all diagonals, ascending.
     pub(crate) fn all_offsets(&self) -> Vec<i32> {
         let below = self.stored.iter().rev().filter(|&&offset| self.symmetric && offset > 0);

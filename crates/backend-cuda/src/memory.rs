@@ -173,15 +173,22 @@ impl<T: Pod> Buffer<T> {
 
     /// Overwrites the first `len` elements of this buffer with those of another. Stream-ordered; does not block.
     pub(crate) fn copy_first(&self, from: &Self, len: usize) -> Result<()> {
-        assert!(len <= self.len.min(from.len), "a copy stays inside its buffers");
         // New values may already be in place.
-        if len == 0 || self.pointer == from.pointer {
+        if self.pointer == from.pointer { Ok(()) } else { self.copy_at(0, from, 0..len) }
+    }
+
+    /// Overwrites elements from `at` on with those in a range of another buffer. Stream-ordered; does not block.
+    pub(crate) fn copy_at(&self, at: usize, from: &Self, range: Range<usize>) -> Result<()> {
+        let fits = |at: usize, len: usize| at.checked_add(range.len()).is_some_and(|end| end <= len);
+        assert!(fits(at, self.len) && fits(range.start, from.len), "a copy stays inside its buffers");
+        if range.is_empty() {
             return Ok(());
         }
         self.bind("copy")?;
+        let (to, from) = (self.address(at).get(), from.address(range.start).get());
         // SAFETY: as many elements lie in both buffers, which are of one device and live until the queue has passed the
         // copy.
-        unsafe { result::memcpy_dtod_async(self.pointer, from.pointer, len * size_of::<T>(), self.stream.cu_stream()) }
+        unsafe { result::memcpy_dtod_async(to, from, range.len() * size_of::<T>(), self.stream.cu_stream()) }
             .map_err(|error| failed("copy", error))
     }
 

@@ -4,7 +4,7 @@
 //! kernels/stencil.cu. Kernels: kernels/stencil.cu.
 
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Converted, Error, Gate, Relax, Result, Spectrum, Stencils};
+use spandrel_backend::{Backend, Converted, Error, Gate, Relax, Result, Spectrum, Stencils};
 use spandrel_formats::{Coarsening, Divisor, NEIGHBOURS, Neighbours, Real};
 
 use crate::csr::not_recorded;
@@ -96,6 +96,13 @@ fn upper<T: Real>(op: &'static str, a: &CudaDia<T>, of: &Neighbours) -> Result<(
     Ok((StencilArg::of(of, stored), values))
 }
 
+/// Takes the values of a matrix that fills a stencil: all offsets, and the diagonals at or above the main one.
+fn filled<T: Real>(cuda: &Cuda, of: &Neighbours, offsets: &[i32], values: Buffer<T>) -> Result<Converted<CudaDia<T>>> {
+    let resident = CudaDia::of_upper(cuda, of.points(), offsets, values)?;
+    let (storage, spmv_bytes) = resident.bytes();
+    Ok(Converted { resident, nnz: of.entries(), storage, spmv_bytes })
+}
+
 impl<T: Real> Stencils<T> for Cuda {
     fn stencil_offsets(&self, a: &CudaDia<T>) -> Vec<i32> {
         a.all_offsets()
@@ -115,9 +122,7 @@ impl<T: Real> Stencils<T> for Cuda {
         // SAFETY: coarsen_stencil(values, of, to, coarse, out), the diagonals of the fine grid, and room for each of
         // the coarse one.
         unsafe { self.launch::<T, _>(entry, each(n), &parameters)? };
-        let resident = CudaDia::of_upper(self, n, &offsets, out)?;
-        let (storage, spmv_bytes) = resident.bytes();
-        Ok(Converted { resident, nnz: next.entries(), storage, spmv_bytes })
+        filled(self, &next, &offsets, out)
     }
 
     fn stencil_spectrum(
@@ -173,6 +178,29 @@ impl<T: Real> Stencils<T> for Cuda {
         // the grid.
         unsafe { self.launch::<T, _>(entry, each(count), &parameters)? };
         out.to_host("rows of a matrix")
+    }
+
+    fn stencil_diagonals(&self, a: &CudaDia<T>, of: &Neighbours) -> Result<Vec<Vector<T>>> {
+        not_recorded(self, "the diagonals of a matrix")?;
+        upper("stencil_diagonals", a, of)?;
+        let diagonal = |offset: i32| {
+            let mut out = Backend::<T>::zeros(self, of.points())?;
+            a.copy_diagonal(self, offset, &mut out)?;
+            Ok(out)
+        };
+        of.upper_offsets().into_iter().map(diagonal).collect()
+    }
+
+    fn stencil_of_diagonals(&self, of: &Neighbours, upper: &[Vector<T>]) -> Result<Converted<CudaDia<T>>> {
+        not_recorded(self, "a matrix from its diagonals")?;
+        let (n, offsets, stored) = (of.points(), of.offsets(), of.upper_offsets());
+        expect_len("stencil_of_diagonals", "the diagonals", upper.len(), stored.len())?;
+        let out = Buffer::<T>::zeros(self.stream(), n * stored.len(), "a matrix's values")?;
+        for (k, (&offset, from)) in stored.iter().zip(upper).enumerate() {
+            expect_len("stencil_of_diagonals", "a diagonal", from.len(), n)?;
+            out.copy_at(k * n, from.buffer(), 0..n.saturating_sub(offset as usize))?;
+        }
+        filled(self, of, &offsets, out)
     }
 
     fn restrict(&self, gate: Gate<'_, Self>, to: &Coarsening, r: &Vector<T>, s: &mut Vector<T>) -> Result<()> {

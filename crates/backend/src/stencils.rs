@@ -55,6 +55,24 @@ pub trait Stencils<T: Real>: Load<Dia<T>> + Backend<T> {
         step: usize,
     ) -> Result<Vec<T>>;
 
+    /// The diagonals of [`Neighbours::upper_offsets`], each as a vector with an element per row. A diagonal that the
+    /// matrix lacks is 0. Allocates; must not be recorded.
+    ///
+    /// # Errors
+    /// As [`Stencils::coarser_stencil`].
+    fn stencil_diagonals(&self, a: &<Self as Load<Dia<T>>>::Resident, of: &Neighbours) -> Result<Vec<Self::Vector>>;
+
+    /// Makes the matrix with these diagonals: see [`Neighbours::of_diagonals`]. Blocks; must not be recorded.
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] for another number of diagonals, or a diagonal of another length;
+    /// [`crate::Error::OutOfMemory`].
+    fn stencil_of_diagonals(
+        &self,
+        of: &Neighbours,
+        upper: &[Self::Vector],
+    ) -> Result<Converted<<Self as Load<Dia<T>>>::Resident>>;
+
     /// s <- P^T r: see [`Coarsening::restrict_line`].
     ///
     /// # Errors
@@ -160,6 +178,29 @@ impl<T: Real, B: Stencils<T>> Mat<B, Dia<T>> {
         let count = of.points().saturating_sub(begin).div_ceil(step);
         expect_len("stencil_rows", "the places", rows.len(), count * NEIGHBOURS)?;
         Ok(rows)
+    }
+
+    /// The diagonals at or above the main one, each as a vector. See [`Stencils::stencil_diagonals`].
+    ///
+    /// # Errors
+    /// As [`Stencils::stencil_diagonals`].
+    pub fn stencil_diagonals(&self, be: &B, of: &Neighbours) -> Result<Vec<B::Vector>> {
+        self.expect_grid(of)?;
+        be.stencil_diagonals(self.resident(), of)
+    }
+
+    /// Makes the matrix of a stencil from its diagonals at or above the main one. Entries outside the grid must be 0,
+    /// except those whose column lies outside the matrix. See [`Stencils::stencil_of_diagonals`].
+    ///
+    /// # Errors
+    /// As [`Stencils::stencil_of_diagonals`].
+    pub fn of_stencil_diagonals(be: &B, of: &Neighbours, upper: &[B::Vector]) -> Result<Self> {
+        let (n, count) = (of.points(), of.upper_offsets().len());
+        expect_len("a stencil", "the diagonals", upper.len(), count)?;
+        upper.iter().try_for_each(|diagonal| expect_len("a stencil", "a diagonal", be.len(diagonal), n))?;
+        let made = be.stencil_of_diagonals(of, upper)?;
+        // SAFETY: `Stencils` makes a square matrix with a row per point.
+        Ok(unsafe { Self::from_resident(n, n, made) })
     }
 
     fn expect_grid(&self, of: &Neighbours) -> Result<()> {

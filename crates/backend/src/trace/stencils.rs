@@ -45,6 +45,22 @@ impl<T: Real, B: Stencils<T>> Stencils<T> for Trace<B> {
         self.inner.stencil_rows(&a.inner, of, begin, step)
     }
 
+    fn stencil_diagonals(&self, a: &Self::Resident, of: &Neighbours) -> Result<Vec<Self::Vector>> {
+        let made = self.inner.stencil_diagonals(&a.inner, of)?;
+        made.iter()
+            .for_each(|diagonal| self.note(Event::Allocation("vector", (T::BYTES * self.inner.len(diagonal)) as u64)));
+        Ok(made)
+    }
+
+    fn stencil_of_diagonals(&self, of: &Neighbours, upper: &[Self::Vector]) -> Result<Converted<Self::Resident>> {
+        self.note(Event::Wait("stencil_of_diagonals"));
+        let Converted { resident, nnz, storage, spmv_bytes } = self.inner.stencil_of_diagonals(of, upper)?;
+        let zeros = vec![T::zero(); of.points()];
+        let host = of.of_diagonals(&vec![&zeros[..]; upper.len()])?;
+        self.note(Event::Allocation(Dia::<T>::NAME, storage));
+        Ok(Converted { resident: Traced { inner: resident, host: Arc::new(host) }, nnz, storage, spmv_bytes })
+    }
+
     fn restrict(&self, gate: Gate<'_, Self>, to: &Coarsening, r: &Self::Vector, s: &mut Self::Vector) -> Result<()> {
         let bytes = T::BYTES * (self.inner.len(r) + self.inner.len(s));
         self.launch_on("restrict", None, 0, gate, bytes);

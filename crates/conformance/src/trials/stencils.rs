@@ -120,6 +120,9 @@ fn matrices<T: Real, D: StencilBackend<T>>(be: &D, a: &Csr<T>, halved: [bool; 3]
     let wanted = of.galerkin(host.offsets(), diagonals(), &to)?;
     let of_wanted = next.rows(wanted.offsets(), Diagonals::Own(wanted.values()), 0, 1)?;
     same("the coarser matrix", &coarse.stencil_rows(be, &next, 0, 1)?, &of_wanted)?;
+    let remade = from_diagonals(be, &coarse, &next, &wanted)?;
+    same("the matrix of its diagonals", &remade.stencil_rows(be, &next, 0, 1)?, &of_wanted)?;
+    from_diagonals(be, &m, &of, &host)?;
     let loaded = Mat::<D, Dia<T>>::load(be, wanted)?;
     let x = Backend::<T>::upload(be, &numbers::<T>(5, next.points()))?;
     let product = |m: &Mat<D, Dia<T>>| -> DeviceResult<Vec<T>> {
@@ -127,7 +130,9 @@ fn matrices<T: Real, D: StencilBackend<T>>(be: &D, a: &Csr<T>, halved: [bool; 3]
         m.spmv(be, None, spandrel_backend::Coeff::one(), &x, spandrel_backend::Coeff::zero(), &mut y)?;
         be.download(&y)
     };
-    same("a product with the coarser matrix", &product(&coarse)?, &product(&loaded)?)?;
+    let wanted = product(&loaded)?;
+    same("a product with the coarser matrix", &product(&coarse)?, &wanted)?;
+    same("a product with the matrix of its diagonals", &product(&remade)?, &wanted)?;
     // Rows that do not suit.
     let n = a.nrows();
     for (row, value) in [(n - 1, 0.0), (n / 2, -1.0), (n / 3, f64::NAN), (0, f64::INFINITY)] {
@@ -162,6 +167,25 @@ fn matrices<T: Real, D: StencilBackend<T>>(be: &D, a: &Csr<T>, halved: [bool; 3]
         }
     }
     Ok(())
+}
+
+/// Takes a matrix apart into its diagonals, compares them with those of the host, and makes it again.
+fn from_diagonals<T: Real, D: StencilBackend<T>>(
+    be: &D,
+    m: &Mat<D, Dia<T>>,
+    of: &Neighbours,
+    host: &Dia<T>,
+) -> Result<Mat<D, Dia<T>>, crate::trial::Finding> {
+    let (n, mut upper) = (of.points(), m.stencil_diagonals(be, of)?);
+    for (offset, diagonal) in of.upper_offsets().into_iter().zip(&mut upper) {
+        let mut wanted = vec![T::nan(); n];
+        of.copy_diagonal(host.offsets(), Diagonals::Own(host.values()), offset, &mut wanted)?;
+        same(&format!("diagonal {offset}"), &Backend::<T>::download(be, diagonal)?, &wanted)?;
+        // These lie in columns beyond the last and must not count.
+        wanted[n - offset as usize..].fill(T::nan());
+        Backend::<T>::write(be, &wanted, diagonal)?;
+    }
+    Ok(Mat::of_stencil_diagonals(be, of, &upper)?)
 }
 
 type VectorOf<D, T> = <D as Backend<T>>::Vector;
@@ -289,6 +313,11 @@ fn refusals<T: Real, D: StencilBackend<T>>(be: &D) -> Verdict {
     refused(m.stencil_spectrum(be, &of, Divisor::Diagonal, &mut short), "the inverse of the divisors")?;
     refused(m.stencil_rows(be, &other, 0, 1), "a column")?;
     refused(m.stencil_rows(be, &of, 0, 0), "a step")?;
+    refused(m.stencil_diagonals(be, &other).map(drop), "a column")?;
+    let mut upper = m.stencil_diagonals(be, &of)?;
+    refused(Mat::of_stencil_diagonals(be, &of, &upper[1..]).map(drop), "the diagonals")?;
+    upper[0] = zeros(5)?;
+    refused(Mat::of_stencil_diagonals(be, &of, &upper).map(drop), "a diagonal")?;
     refused(be.restrict(None, &to, &short, &mut coarse), "r")?;
     refused(be.restrict(None, &to, &fine, &mut short), "s")?;
     refused(be.prolong(None, &to, &short, &mut fine), "e")?;
@@ -308,5 +337,6 @@ fn refusals<T: Real, D: StencilBackend<T>>(be: &D) -> Verdict {
     };
     unsupported(m.coarser_stencil(be, &of, &to).map(drop))?;
     unsupported(m.stencil_spectrum(be, &of, Divisor::Diagonal, &mut fine).map(drop))?;
+    unsupported(m.stencil_diagonals(be, &of).map(drop))?;
     unsupported(m.stencil_rows(be, &of, 0, 1).map(drop))
 }

@@ -55,6 +55,25 @@ impl<T: Real, B: Stencils<T>> Stencils<T> for Broken<B> {
         self.inner.stencil_rows(&a.inner, of, begin, step)
     }
 
+    fn stencil_diagonals(&self, a: &Self::Resident, of: &Neighbours) -> Result<Vec<Self::Vector>> {
+        let mut made = self.inner.stencil_diagonals(&a.inner, of)?;
+        // As if the entries of the last row had no place.
+        if self.flaw == Flaw::DropsLastEntry
+            && let Some(main) = made.first_mut()
+        {
+            let mut host = self.inner.download(main)?;
+            host.last_mut().into_iter().for_each(|v| *v = T::zero());
+            self.inner.write(&host, main)?;
+        }
+        Ok(made)
+    }
+
+    fn stencil_of_diagonals(&self, of: &Neighbours, upper: &[Self::Vector]) -> Result<Converted<Self::Resident>> {
+        let hosts = upper.iter().map(|diagonal| self.inner.download(diagonal)).collect::<Result<Vec<_>>>()?;
+        let host = of.of_diagonals(&hosts.iter().map(|host| &host[..]).collect::<Vec<_>>())?;
+        Ok(kept(self.inner.stencil_of_diagonals(of, upper)?, host))
+    }
+
     fn restrict(&self, gate: Gate<'_, Self>, to: &Coarsening, r: &Self::Vector, s: &mut Self::Vector) -> Result<()> {
         self.inner.restrict(self.gate(gate), to, r, s)
     }

@@ -10,6 +10,8 @@
 
 use std::ops::Range;
 
+pub(super) use upper::mirror;
+
 use rayon::prelude::*;
 
 use super::axis::Mode;
@@ -476,17 +478,6 @@ impl<T: Real> Lines for UpperHalf<'_, T> {
     }
 }
 
-/// Fills the diagonals below the main one with the mirror images of those above it. The offsets are symmetric.
-pub(super) fn mirror<T: Real>(n: usize, offsets: &[i32], values: &mut [T]) {
-    let below = offsets.partition_point(|&offset| offset < 0);
-    let (lower, upper) = values.split_at_mut(below * n);
-    let upper = &*upper;
-    lower.par_chunks_exact_mut(n.max(1)).enumerate().for_each(|(k, lower)| {
-        let (by, from) = (offsets[k].unsigned_abs() as usize, (offsets.len() - 1 - k - below) * n);
-        lower[by..].copy_from_slice(&upper[from..from + n - by]);
-    });
-}
-
 impl Coarsening {
     /// Extents of the fine grid.
     pub fn fine(&self) -> [usize; 3] {
@@ -558,3 +549,4 @@ fn sum_lines<'w, 'a, T: Real>(
 
 #[cfg(test)]
 mod tests;
+mod upper;

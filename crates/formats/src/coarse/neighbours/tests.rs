@@ -11,6 +11,10 @@ fn uneven(spec: &str) -> Csr<f64> {
     })
 }
 
+fn stencil(a: &Csr<f64>) -> Neighbours {
+    Neighbours::of(&Stencil::of(&Grid::detect(a).unwrap())).unwrap()
+}
+
 const CASES: [&str; 9] = [
     "poisson3d:9x8x7",
     "d3n27:7x6x5",
@@ -115,6 +119,33 @@ fn rows_and_moments_are_those_of_the_matrix() {
         for (found, wanted) in found.second.iter().flatten().zip(wanted.second.iter().flatten()) {
             assert!((found - wanted).abs() <= 1e-9 * wanted.abs().max(1.0), "{spec}: {found} {wanted}");
         }
+    }
+}
+
+#[test]
+fn the_upper_diagonals_make_the_matrix() {
+    for spec in CASES {
+        let a = uneven(spec);
+        let (of, dia) = (stencil(&a), Dia::from_csr(&a).unwrap());
+        let diagonal = |&offset: &i32| {
+            let mut out = vec![f64::NAN; a.nrows()];
+            of.copy_diagonal(dia.offsets(), Diagonals::Own(dia.values()), offset, &mut out).unwrap();
+            out
+        };
+        let mut upper: Vec<Vec<f64>> = of.upper_offsets().iter().map(diagonal).collect();
+        assert_eq!(upper.len(), dia.offsets().len().div_ceil(2), "{spec}");
+        let made = |upper: &[Vec<f64>]| of.of_diagonals(&upper.iter().map(|v| &v[..]).collect::<Vec<_>>());
+        assert_eq!(made(&upper).unwrap(), dia, "{spec}");
+        // Elements in columns beyond the last do not count.
+        for (offset, diagonal) in of.upper_offsets().into_iter().zip(&mut upper) {
+            diagonal[a.nrows() - offset as usize..].fill(f64::NAN);
+        }
+        assert_eq!(made(&upper).unwrap(), dia, "{spec}");
+        assert!(made(&upper[1..]).is_err());
+        upper[1].pop();
+        assert!(made(&upper).is_err());
+        // A diagonal that the matrix lacks.
+        assert!(diagonal(&(a.nrows() as i32)).iter().all(|&v| v == 0.0));
     }
 }
 
