@@ -4,10 +4,10 @@
 mod problems;
 
 use problems::{LIMIT, Preconditioner, Solve, on_one_device, on_ranks, partition, system};
-use spandrel_backend::{Error as Fault, Mat};
+use spandrel_backend::{Backend, Error as Fault, Mat, Preconditioner as _};
 use spandrel_backend_cpu::Cpu;
 use spandrel_distributed::{Communicator, Distributed, DistributedMultigrid, Failure, Threads, cut_rows, rows_of};
-use spandrel_formats::{Csr, generate};
+use spandrel_formats::{Csr, Real, generate};
 use spandrel_solvers::phase::unobserved;
 use spandrel_solvers::{Error, Method, PolynomialSmoother, StencilMultigrid};
 
@@ -52,13 +52,13 @@ fn alike(name: &str, a: Csr<f64>, (grids, smoother, gathered): Asked, (ranks, le
 }
 
 /// A symmetric matrix with the pattern of another, and couplings that differ from place to place.
-fn uneven(spec: &str) -> Csr<f64> {
-    let a = generate::csr::<f64>(spec).unwrap();
+fn uneven<T: Real>(spec: &str) -> Csr<T> {
+    let a = generate::csr::<T>(spec).unwrap();
     let weight = |i: usize, j: usize| 1.0 + ((i.min(j) * 31 + i.max(j) * 17) % 23) as f64 / 9.0;
     let off = |i: usize| {
         a.row(i).0.iter().filter(move |&&j| j as usize != i).map(move |&j| weight(i, j as usize)).sum::<f64>()
     };
-    a.map_entries(|i, j, _| if i == j { 0.125 + off(i) } else { -weight(i, j) })
+    a.map_entries(|i, j, _| T::from_f64(if i == j { 0.125 + off(i) } else { -weight(i, j) }))
 }
 
 #[test]
@@ -116,9 +116,9 @@ fn rows_of_a_rank_may_lack_diagonals_that_others_have() {
 #[test]
 fn weak_axes_are_left_alone_as_on_one_device() {
     // Only z couples strongly, or only x and y.
-    let stretched = |along: usize| {
-        let (a, size) = (generate::csr::<f64>("poisson3d:16x17x30").unwrap(), [16, 17, 30]);
-        let plane = size[0] * size[1];
+    let stretched = |[nx, ny, nz]: [usize; 3], along: usize| {
+        let a = generate::csr::<f64>(&format!("poisson3d:{nx}x{ny}x{nz}")).unwrap();
+        let plane = nx * ny;
         let is_z = |i: usize, j: usize| i.abs_diff(j) == plane;
         a.map_entries(|i, j, v| match (i == j, is_z(i, j)) {
             (true, _) if along == 2 => 2.0 + 4e-3,
@@ -127,26 +127,56 @@ fn weak_axes_are_left_alone_as_on_one_device() {
             _ => 1e-3 * v,
         })
     };
-    alike("along z", stretched(2), (None, CHEBYSHEV, 0), (&[2, 7], 2));
-    alike("across z", stretched(0), (None, CHEBYSHEV, 0), (&[2, 7], 1));
+    for (size, smoother) in [([16, 17, 30], CHEBYSHEV), ([15, 17, 31], L1_JACOBI)] {
+        alike("along z", stretched(size, 2), (None, smoother, 0), (&[2, 7], 2));
+        alike("across z", stretched(size, 0), (None, smoother, 0), (&[2, 7], 1));
+    }
 }
 
 #[test]
 fn ranks_without_planes_hold_those_of_others() {
     // Five planes of 1,600 points for seven ranks, some of which begin inside the plane of another.
-    alike("few planes", uneven("poisson3d:40x40x5"), (None, CHEBYSHEV, 0), (&[3, 7], 1));
+    for smoother in [CHEBYSHEV, L1_JACOBI] {
+        alike("few planes", uneven("poisson3d:40x40x5"), (None, smoother, 0), (&[3, 7], 1));
+        alike("odd extents", uneven("d3n27:35x33x7"), (None, smoother, 0), (&[5], 1));
+    }
 }
 
 #[test]
-fn four_byte_numbers_have_the_grids_of_one_device() {
-    let a = generate::csr::<f32>("poisson3d:21").unwrap();
-    let be = &Cpu::new();
-    let one = StencilMultigrid::new(be, a.clone()).unwrap();
-    let ended = Threads::run_within(3, LIMIT, |comm| {
-        let be = &Distributed::new(Cpu::with_threads(1)?, comm);
-        Ok::<_, Error>(DistributedMultigrid::of(be, &cut_rows(be, &a), None, CHEBYSHEV, 0)?.sizes().to_vec())
-    });
-    assert!(ended.into_iter().all(|sizes| sizes.unwrap() == one.sizes()));
+fn two_places_may_share_a_diagonal() {
+    // Along the axes with two points of the next grid, the neighbour above has the number of one below in the next line
+    // or plane.
+    for (spec, smoother) in [("d3n27:5x4x2501", CHEBYSHEV), ("poisson3d:4x5x3000", L1_JACOBI)] {
+        alike(spec, uneven(spec), (None, smoother, 0), (&[2, 3], 2));
+    }
+}
+
+#[test]
+fn four_byte_numbers_have_the_bits_of_one_device() {
+    for (spec, smoother) in [("poisson3d:21", CHEBYSHEV), ("d3n27:15x14x47", L1_JACOBI)] {
+        let a = uneven::<f32>(spec);
+        let r: Vec<f32> = (0..a.nrows()).map(|i| 1.0 + ((i * 37) % 101) as f32 / 50.0).collect();
+        let be = &Cpu::new();
+        let on_device = Mat::load(be, a.clone()).unwrap();
+        let one = StencilMultigrid::of(be, &on_device, None, smoother, &mut unobserved).unwrap();
+        let mut z = be.zeros(a.nrows()).unwrap();
+        one.apply(be, None, &be.upload(&r).unwrap(), &mut z).unwrap();
+        let wanted: Vec<u32> = be.download(&z).unwrap().into_iter().map(f32::to_bits).collect();
+        let ended = Threads::run_within(3, LIMIT, |comm| {
+            let be = &Distributed::new(Cpu::with_threads(1)?, comm);
+            let rows = cut_rows(be, &a);
+            let m = DistributedMultigrid::of(be, &rows, None, smoother, 0)?;
+            let own = rows.first() as usize..rows.first() as usize + rows.len();
+            let mut z = be.zeros(a.nrows())?;
+            m.apply(be, None, &be.upload(&r[own])?, &mut z)?;
+            Ok::<_, Error>((m.sizes().to_vec(), be.gather(&z)?))
+        });
+        for (rank, (sizes, z)) in ended.into_iter().map(|rank| rank.unwrap()).enumerate() {
+            assert_eq!(sizes, one.sizes(), "{spec}");
+            let z: Option<Vec<u32>> = z.map(|z| z.into_iter().map(f32::to_bits).collect());
+            assert!(z.is_none_or(|z| z == wanted) || rank > 0, "{spec}");
+        }
+    }
 }
 
 /// What each of three ranks ends with.

@@ -11,8 +11,11 @@
 //! have the same terms in the same order on a part of the grid.
 //!
 //! Cost: at each end of each grid a rank computes with 2 `degree` extra planes, at least 4, and with one more for
-//! l1-Jacobi. There is one more at the start if the first plane would otherwise have an odd number. The set-up brings
-//! the rows of these planes, and the coefficients of coarse ones, through the host.
+//! l1-Jacobi. There is one more at the start if the first plane would otherwise have an odd number.
+//!
+//! Set-up: the host writes the diagonals at or above the main one of its own rows, which the device keeps as vectors.
+//! Those of coarse grids are made on the device. Ghosts of a diagonal travel as those of a vector do, from device to
+//! device where devices read each other's memory; otherwise only the ghosts pass through the host.
 
 mod setup;
 mod slab;
@@ -83,7 +86,7 @@ struct Down<T: Real, B: MultigridDevice<T>> {
     /// The coarsening of the planes that are held.
     to: Coarsening,
     /// Brings the right-hand side of the next grid, from the restriction of these planes.
-    restricted: Source<T, B>,
+    restricted: Exchange<T, B>,
     /// Brings the correction of these planes, from that on the next grid.
     back: Source<T, B>,
     /// The number of coarse points that the restriction of these planes has.
@@ -182,8 +185,9 @@ impl<T: Real, B: MultigridDevice<T>> DistributedMultigrid<T, B> {
         Self::of(be, rows, grids, smoother, GATHERED)
     }
 
-    /// As [`DistributedMultigrid::new`] for a matrix that is known to equal its transpose. Grids of at most `gathered`
-    /// points, and all of at most 2,000, are brought to every rank; the bits do not depend on it.
+    /// As [`DistributedMultigrid::new`] for a matrix that is known to equal its transpose; values below its diagonal may
+    /// not be read. Grids of at most `gathered` points, and all of at most 2,000, are brought to every rank; the bits do
+    /// not depend on it.
     ///
     /// # Errors
     /// As [`DistributedMultigrid::new`].
@@ -261,7 +265,8 @@ impl<T: Real, B: MultigridDevice<T>> DistributedMultigrid<T, B> {
             return Ok(true);
         };
         be.told(part.down(device, gate, to, s, here, x, of_next))?;
-        if !restricted.bring(be, gate, of_next, &mut below[0].s)? || !self.cycle(be, gate, coarser, below)? {
+        let sent = restricted.gather(device, be.team(), gate, of_next, &mut below[0].s);
+        if !be.told(sent)? || !self.cycle(be, gate, coarser, below)? {
             return Ok(false);
         }
         if !back.bring(be, gate, &below[0].x, e)? {

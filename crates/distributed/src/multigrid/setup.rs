@@ -4,13 +4,13 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use spandrel_backend::{Join, Mat};
-use spandrel_formats::{Coarsening, Csr, Dia, NEIGHBOURS, Neighbours, Real};
+use spandrel_backend::{Entries, Join, Mat};
+use spandrel_formats::{Coarsening, Csr, NEIGHBOURS, Neighbours, Real};
 use spandrel_solvers::multigrid::grid::{StencilGrid, halved, no_stencil, sampled_every, unfit_row};
-use spandrel_solvers::{Error, Result, StencilMultigrid};
+use spandrel_solvers::{Error, PolynomialSmoother, Result, StencilMultigrid};
 
-use super::slab::{Slab, gathered};
-use super::{Bottom, DistributedMultigrid, Down, Grid, Limits, MultigridDevice, Source};
+use super::slab::Slab;
+use super::{Bottom, DistributedMultigrid, Down, Grid, Limits, MultigridDevice, Source, VectorOf};
 use crate::communicator::Communicator;
 use crate::device::Distributed;
 use crate::exchange::{Exchange, Needed};
@@ -71,50 +71,84 @@ fn stencil<T: Real, B: Join, C: Communicator>(
     be.together(Err(no_stencil()))
 }
 
-/// The square matrix of the rows and columns `held`, from these rows and gathered ones. Both are numbered from the
-/// first of `held`.
-fn square<T: Real>(rows: &Rows<T>, gathered: Gathered<T>, held: &Range<u64>) -> spandrel_formats::Result<Csr<T>> {
-    let (numbers, others) = gathered.into_csr(rows.ncols() as usize, &|column| Some(column as u32))?;
-    let row = |i: usize| {
-        let number = held.start + i as u64;
-        let (cols, values) = match number.checked_sub(rows.first()).filter(|&at| at < rows.len() as u64) {
-            Some(at) => rows.row(at as usize),
-            None => others.row(numbers.partition_point(|&other| other < number)),
-        };
-        let place = |column: u64| cols.partition_point(|&col| u64::from(col) < column);
-        let inside = place(held.start)..place(held.end);
-        (&cols[inside.clone()], &values[inside])
-    };
-    let fill = |i: usize, to: &mut [u32], out: &mut [T]| {
-        let (cols, values) = row(i);
-        to.iter_mut().zip(cols).for_each(|(to, &col)| *to = (u64::from(col) - held.start) as u32);
-        out.copy_from_slice(values);
-    };
-    let n = (held.end - held.start) as usize;
-    Csr::from_rows(n, n, |i| row(i).0.len(), fill)
+/// The whole matrix, on every rank. Waits for the other ranks.
+fn whole<T: Real, B: Join, C: Communicator>(be: &Distributed<B, C>, rows: &Rows<T>) -> Result<Csr<T>> {
+    let mut message = Vec::new();
+    for i in 0..rows.len() {
+        let (cols, values) = rows.row(i);
+        Gathered::write(rows.first() + i as u64, cols, values, &mut message);
+    }
+    let mut gathered = Gathered::default();
+    be.team().all_to_all(vec![message; be.size()])?.iter().for_each(|message| gathered.read(message));
+    let made = gathered.into_csr(rows.ncols() as usize, &|column| Some(column as u32));
+    be.together(made.map(|(_, csr)| csr).map_err(Error::from))
 }
 
-/// The square matrix of the rows and columns that this rank holds, numbered from the first of them. Each rank gets the
-/// rows that it lacks from their owners. Waits for the other ranks.
-fn brought<T: Real, B: Join, C: Communicator>(
-    be: &Distributed<B, C>,
+/// Elements that go to the device at a time. The rows that they are read from should stay in the caches for all
+/// diagonals, and a copy to the device should not be short.
+const UPLOADED: usize = 1 << 17;
+
+/// `out` <- the entries of these rows, from row `begin` of them on, that lie `offset` columns to the right of the main
+/// diagonal.
+fn fill<T: Real>(rows: &Rows<T>, begin: usize, offset: u64, out: &mut [T]) {
+    const TASK: usize = 1 << 12;
+    out.par_iter_mut().with_min_len(TASK).enumerate().for_each(|(i, out)| {
+        let row = rows.first() + (begin + i) as u64;
+        *out = rows.get(row, row + offset).unwrap_or_else(T::zero);
+    });
+}
+
+/// The diagonals of these rows on the device, each as a vector with an element per row. Their entries below the main
+/// diagonal of the whole matrix are not read.
+fn uploaded<T: Real, B: Entries<T>>(
+    device: &B,
+    offsets: &[i32],
     rows: &Rows<T>,
-    held: impl Fn(usize) -> Range<u64>,
-) -> Result<Csr<T>> {
-    let mine = rows.first()..rows.first() + rows.len() as u64;
-    let message = |rank: usize| {
-        let (wanted, mut message) = (held(rank), Vec::new());
-        for row in wanted.start.max(mine.start)..wanted.end.min(mine.end) {
-            let (cols, values) = rows.row((row - mine.start) as usize);
-            Gathered::write(row, cols, values, &mut message);
+) -> spandrel_backend::Result<Vec<B::Vector>> {
+    let mut vectors = offsets.iter().map(|_| device.zeros(rows.len())).collect::<spandrel_backend::Result<Vec<_>>>()?;
+    let mut host = vec![T::zero(); rows.len().min(UPLOADED)];
+    for begin in (0..rows.len()).step_by(UPLOADED) {
+        let host = &mut host[..UPLOADED.min(rows.len() - begin)];
+        for (&offset, vector) in offsets.iter().zip(&mut vectors) {
+            fill(rows, begin, offset as u64, host);
+            device.write_range(host, vector, begin)?;
         }
-        message
+    }
+    Ok(vectors)
+}
+
+/// Brings the elements that this rank needs of each vector. Waits for the other ranks.
+fn brought<T: Real, B: Entries<T>, C: Communicator>(
+    be: &Distributed<B, C>,
+    by: &Exchange<T, B>,
+    vectors: Vec<B::Vector>,
+) -> Result<Vec<B::Vector>> {
+    let (device, team) = (be.device(), be.team());
+    let bring = |vector: B::Vector| {
+        let mut packed = device.zeros(by.len())?;
+        by.gather(device, team, None, &vector, &mut packed)?;
+        Ok(packed)
     };
-    let messages = (0..be.size()).map(|rank| if rank == be.rank() { Vec::new() } else { message(rank) });
-    let mut gathered = Gathered::default();
-    be.team().all_to_all(messages.collect())?.iter().for_each(|message| gathered.read(message));
-    let made = square(rows, gathered, &held(be.rank()));
-    be.together(made.map_err(Error::from))
+    Ok(be.told(vectors.into_iter().map(bring).collect())?)
+}
+
+/// Sets up the planes of a grid that this rank holds, from the diagonals of their matrix. Also returns the first unfit
+/// row of the whole grid. Waits for the other ranks.
+fn planes<T: Real, B: MultigridDevice<T>, C: Communicator>(
+    be: &Distributed<B, C>,
+    slab: &Slab,
+    upper: Vec<VectorOf<T, B>>,
+    smoother: PolynomialSmoother,
+) -> Result<(StencilGrid<T, B>, Option<u64>)> {
+    let (device, of) = (be.device(), slab.local());
+    let made = || {
+        let a = Mat::of_stencil_diagonals(device, &of, &upper)?;
+        drop(upper);
+        Ok(StencilGrid::new(device, of, a, smoother)?)
+    };
+    let (part, spectrum) = be.together(made().map_err(|error: Error| error))?;
+    let (bound, unfit) = agreed(be, slab.rows(be.rank()).start, spectrum)?;
+    Ok((part.with_bound(bound), unfit))
 }
 
 /// The largest bound of all ranks, and the first unfit row among the points of all ranks. Waits for the other ranks.
@@ -130,30 +164,33 @@ fn agreed<B: Join, C: Communicator>(
     Ok((bound, all.iter().map(|of| of[0]).min().filter(|&row| row != u64::MAX)))
 }
 
-/// The coefficients of the sampled rows of the whole grid, from all ranks in their order. This rank has the rows
-/// `rows`, and `row` gives the coefficients of one of them.
-fn sampled<T: Real, B: Join, C: Communicator>(
+/// The coefficients of the sampled rows of the whole grid, from all ranks in their order. Waits for the other ranks.
+fn sampled<T: Real, B: MultigridDevice<T>, C: Communicator>(
     be: &Distributed<B, C>,
-    of: &Neighbours,
-    rows: Range<u64>,
-    row: impl Fn(u64) -> [T; NEIGHBOURS],
+    slab: &Slab,
+    part: &StencilGrid<T, B>,
 ) -> Result<Vec<T>> {
-    let step = sampled_every(of.points()) as u64;
-    let mine: Vec<T> = (rows.start.div_ceil(step)..rows.end.div_ceil(step)).flat_map(|k| row(k * step)).collect();
-    Ok(gathered(be.team(), |_| &mine)?)
+    let (own, first) = (slab.own(be.rank()), slab.rows(be.rank()).start);
+    let step = sampled_every(slab.of().points()) as u64;
+    let begin = own.start.next_multiple_of(step);
+    let count = own.end.saturating_sub(begin).div_ceil(step) as usize;
+    let made = part.a().stencil_rows(be.device(), part.of(), (begin - first) as usize, step as usize);
+    let mut mine = be.told(made)?;
+    // The others are in planes of other ranks.
+    mine.truncate(count * NEIGHBOURS);
+    let all = be.team().all_to_all(vec![bytemuck::cast_slice(&mine).to_vec(); be.size()])?;
+    Ok(all.iter().flat_map(|part| part.chunks_exact(T::BYTES)).map(bytemuck::pod_read_unaligned).collect())
 }
 
-impl<T: Real, B: MultigridDevice<T>> Source<T, B> {
-    /// Makes the source that brings the points `needed` of a vector. This rank holds the points `held` of it.
-    fn exchange<C: Communicator>(
-        be: &Distributed<B, C>,
-        of: &Slab,
-        held: Range<u64>,
-        needed: Range<u64>,
-    ) -> Result<Self> {
-        let made = Exchange::from_range(be.device(), be.team(), &of.partition(), held, &Needed::Range(needed));
-        Ok(Self::Ranks(be.told(made)?))
-    }
+/// Makes the exchange that brings the points `needed` of a vector. This rank holds the points `held` of it.
+fn exchange<T: Real, B: Entries<T>, C: Communicator>(
+    be: &Distributed<B, C>,
+    of: &Slab,
+    held: Range<u64>,
+    needed: Range<u64>,
+) -> Result<Exchange<T, B>> {
+    let made = Exchange::from_range(be.device(), be.team(), &of.partition(), held, &Needed::Range(needed));
+    Ok(be.told(made)?)
 }
 
 /// Sets up the grids. See [`DistributedMultigrid::of`].
@@ -167,7 +204,7 @@ pub(super) fn hierarchy<T: Real, B: MultigridDevice<T>, C: Communicator>(
     let Limits { smoother, .. } = *limits;
     let entry = |needed| be.told(Exchange::new(device, team, layout.partition(), &Needed::Range(needed)));
     if limits.is_whole(n) {
-        let a = brought(be, rows, |_| 0..n as u64)?;
+        let a = whole(be, rows)?;
         let made = || {
             let a = Mat::load(device, a)?;
             StencilMultigrid::of(device, &a, limits.grids, smoother, &mut spandrel_solvers::phase::unobserved)
@@ -178,89 +215,55 @@ pub(super) fn hierarchy<T: Real, B: MultigridDevice<T>, C: Communicator>(
     }
     let mut slab = Slab::finest(stencil(be, layout, rows)?, layout.partition(), rank, smoother);
     let entry = entry(slab.rows(rank))?;
-    let a = brought(be, rows, |rank| slab.rows(rank))?;
-    let a = Arc::new(a);
-    let made = || {
-        let converted = Mat::load(device, Arc::clone(&a))?.convert::<Dia<T>>(device)?;
-        let offsets = slab.local().offsets();
-        let diagonals = match device.stencil_offsets(converted.resident()) == offsets {
-            true => converted,
-            // The whole matrix has diagonals that these rows lack.
-            false => Mat::load(device, Dia::on_diagonals(&a, offsets)?)?,
-        };
-        Ok(StencilGrid::new(device, slab.local(), diagonals, smoother)?)
-    };
-    let (finest, spectrum) = be.together(made().map_err(|error: Error| error))?;
-    let first = slab.rows(rank).start;
-    let (bound, unfit) = agreed(be, first, spectrum)?;
+    let upper = be.told(uploaded(device, &slab.of().upper_offsets(), rows))?;
+    let (finest, unfit) = planes(be, &slab, brought(be, &entry, upper)?, smoother)?;
     let refused = unfit.filter(|row| layout.rows().contains(row)).map(|row| {
         let (cols, values) = rows.row((row - rows.first()) as usize);
         let places = slab.of().places_of(row as usize, cols, values);
         unfit_row(slab.of(), row as usize, &places.unwrap_or([T::zero(); NEIGHBOURS]))
     });
     be.together(refused.map_or(Ok(()), Err))?;
-    let local = slab.local();
-    let mut samples = sampled(be, slab.of(), slab.own(rank), |row| {
-        let row = (row - first) as usize;
-        local.places_of(row, a.row(row).0, a.row(row).1).unwrap_or([T::zero(); NEIGHBOURS])
-    })?;
-    drop(a);
-    let mut grids = vec![Grid { part: finest.with_bound(bound), down: None }];
+    let mut grids = vec![Grid { part: finest, down: None }];
     let mut sizes = vec![slab.of().size()];
     let mut bottom = None;
     while limits.grids.is_none_or(|most| grids.len() < most) {
-        let Some(grid) = grids.last_mut() else { break };
-        let Some(halved) = halved(slab.of().size(), &samples) else { break };
-        let (to, whole) = (slab.coarsening(halved), Coarsening::new(slab.of().size(), halved, 1));
-        let next = slab.next(&whole);
-        let held = slab.restricted(&to, &next);
-        // Only the coarse rows of own points are right; the others are dropped below.
+        let Some(Grid { part, down }) = grids.last_mut() else { break };
+        let Some(halved) = halved(slab.of().size(), &sampled(be, &slab, part)?) else { break };
+        let to = slab.coarsening(halved);
+        let next = slab.next(&Coarsening::new(slab.of().size(), halved, 1));
+        let (points, held) = (next.of().points(), slab.restricted(&to, &next));
+        let is_whole = limits.is_whole(points);
+        let needed = if is_whole { 0..points as u64 } else { next.rows(rank) };
+        // Of the restriction and of the coarser matrix only the rows of own points are right, and only these are sent.
+        let restricted = exchange(be, &next, held.clone(), needed)?;
         let made = || {
-            let (coarse, of) = (grid.part.a().coarser_stencil(device, &slab.local(), &to)?, slab.local().coarser(&to));
-            coarse.stencil_rows(device, &of, 0, 1)
+            let coarse = part.a().coarser_stencil(device, part.of(), &to)?;
+            coarse.stencil_diagonals(device, &part.of().coarser(&to))
         };
-        let mut places = be.together(made())?;
-        let own = next.own(rank);
-        places.drain(..(own.start.max(held.start) - held.start) as usize * NEIGHBOURS);
-        places.truncate((own.end - own.start) as usize * NEIGHBOURS);
-        let down = |needed: Range<u64>, back: Source<T, B>| {
-            let restricted = Source::exchange(be, &next, held.clone(), needed)?;
-            Ok::<_, Error>(Down { to, restricted, back, coarse: (held.end - held.start) as usize })
-        };
-        if limits.is_whole(next.of().points()) {
-            let places = next.whole(team, &places)?;
+        let upper = brought(be, &restricted, be.told(made())?)?;
+        let coarse = (held.end - held.start) as usize;
+        if is_whole {
             let made = || {
-                let a = Mat::load(device, next.of().matrix(&places)?)?;
+                let a = Mat::of_stencil_diagonals(device, next.of(), &upper)?;
                 let levels = limits.grids.map(|most| most - sizes.len());
                 StencilMultigrid::below(device, next.of().clone(), a, levels, smoother)
             };
             let Some(cycle) = be.together(made().map_err(|error| error.below(sizes.len())))? else { break };
             sizes.extend_from_slice(cycle.sizes());
-            let back: Vec<u32> = held.clone().map(|at| at as u32).collect();
-            let back = Source::Whole(be.told(device.places(next.of().points(), &back))?);
-            grid.down = Some(down(0..next.of().points() as u64, back)?);
-            bottom = Some(Bottom { cycle, of: next.of().points() });
+            let back: Vec<u32> = held.map(|at| at as u32).collect();
+            let back = Source::Whole(be.told(device.places(points, &back))?);
+            *down = Some(Down { to, restricted, back, coarse });
+            bottom = Some(Bottom { cycle, of: points });
             break;
         }
-        let first = next.own(rank).start;
-        samples = sampled(be, next.of(), next.own(rank), |row| {
-            let at = (row - first) as usize * NEIGHBOURS;
-            std::array::from_fn(|place| places[at + place])
-        })?;
-        let places = next.brought(team, places)?;
-        let made = || {
-            let a = Mat::load(device, next.local().matrix(&places)?)?;
-            Ok(StencilGrid::new(device, next.local(), a, smoother)?)
-        };
-        let (part, spectrum) = be.together(made().map_err(|error: Error| error))?;
-        let (bound, unfit) = agreed(be, next.rows(rank).start, spectrum)?;
+        let (part, unfit) = planes(be, &next, upper, smoother)?;
         if unfit.is_some() {
             break;
         }
-        let back = Source::exchange(be, &next, next.rows(rank), held.clone())?;
-        grid.down = Some(down(next.rows(rank), back)?);
+        let back = Source::Ranks(exchange(be, &next, next.rows(rank), held)?);
+        *down = Some(Down { to, restricted, back, coarse });
         sizes.push(next.of().size());
-        grids.push(Grid { part: part.with_bound(bound), down: None });
+        grids.push(Grid { part, down: None });
         slab = next;
     }
     DistributedMultigrid::with(be, layout, entry, (grids, bottom), sizes)

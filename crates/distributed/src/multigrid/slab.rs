@@ -4,14 +4,11 @@
 
 use std::ops::Range;
 
-use spandrel_backend::Result;
-use spandrel_formats::{Coarsening, NEIGHBOURS, Neighbours, Real};
+use spandrel_formats::{Coarsening, Neighbours};
 use spandrel_solvers::PolynomialSmoother;
 use spandrel_solvers::multigrid::grid::DEGREES;
 
-use crate::communicator::Communicator;
 use crate::partition::Partition;
-use crate::team::Team;
 
 /// The planes of a grid that a rank holds.
 #[derive(Clone, Debug)]
@@ -111,53 +108,6 @@ impl Slab {
         let first = if next.planes() < self.planes() { first / 2 } else { first };
         next.points(first..first + to.coarse()[self.axis])
     }
-
-    /// Brings the coefficients of all points that are held, [`NEIGHBOURS`] per point. Each rank gives those of its own
-    /// points. Waits for the other ranks.
-    pub(super) fn brought<T: Real, C: Communicator>(&self, team: &Team<C>, mut own: Vec<T>) -> Result<Vec<T>> {
-        let mine = self.own(self.rank);
-        let part = |rows: Range<u64>| {
-            let (begin, end) = (rows.start.max(mine.start), rows.end.min(mine.end));
-            let at = |row: u64| (row - mine.start) as usize * NEIGHBOURS;
-            if begin < end { &own[at(begin)..at(end)] } else { &[] }
-        };
-        let [below, above] = of_others(team, |rank| part(self.rows(rank)))?;
-        // Extend `own` instead of copying it: own points are many, and all of them are held.
-        own.extend(above);
-        if !below.is_empty() {
-            own.splice(0..0, below);
-        }
-        Ok(own)
-    }
-
-    /// Brings the coefficients of all points to every rank. Waits for the other ranks.
-    pub(super) fn whole<T: Real, C: Communicator>(&self, team: &Team<C>, own: &[T]) -> Result<Vec<T>> {
-        gathered(team, |_| own)
-    }
-}
-
-/// Returns what all ranks have for this one, in the order of the ranks. `part` is what this one has for a rank. Waits
-/// for the other ranks.
-pub(super) fn gathered<'a, T: Real, C: Communicator>(
-    team: &Team<C>,
-    part: impl Fn(usize) -> &'a [T],
-) -> Result<Vec<T>> {
-    let [mut all, above] = of_others(team, &part)?;
-    all.extend_from_slice(part(team.rank()));
-    all.extend(above);
-    Ok(all)
-}
-
-/// Returns what the ranks below this one have for it, and what those above have, each in the order of the ranks. `part`
-/// is what this one has for a rank. Waits for the other ranks.
-fn of_others<'a, T: Real, C: Communicator>(team: &Team<C>, part: impl Fn(usize) -> &'a [T]) -> Result<[Vec<T>; 2]> {
-    let me = team.rank();
-    let of = |rank: usize| if rank == me { Vec::new() } else { bytemuck::cast_slice(part(rank)).to_vec() };
-    let parts = team.all_to_all((0..team.size()).map(of).collect())?;
-    let read = |parts: &[Vec<u8>]| {
-        parts.iter().flat_map(|part| part.chunks_exact(T::BYTES)).map(bytemuck::pod_read_unaligned::<T>).collect()
-    };
-    Ok([read(&parts[..me]), read(&parts[me + 1..])])
 }
 
 #[cfg(test)]
