@@ -11,6 +11,7 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use rayon::prelude::*;
 use spandrel_backend::{Entries, Gate, Result};
 use spandrel_formats::Real;
 use spandrel_formats::index::Ordinal;
@@ -179,7 +180,8 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
         let place = |entry: &Ordinal| sent.partition_point(|at| at < entry) as Ordinal;
         let sends = asked.iter().map(|(rank, asked)| (*rank, asked.iter().map(place).collect())).collect();
         let len = (held.end - held.start) as usize;
-        let own_places: Vec<Ordinal> = own.clone().map(|at| (needed.get(at) - held.start) as Ordinal).collect();
+        let own_place = |at: usize| (needed.get(at) - held.start) as Ordinal;
+        let own_places: Vec<Ordinal> = own.clone().into_par_iter().map(own_place).collect();
         let direct = Direct::open(be, team, len, &asked, &receives)?;
         let room = Room { sent: vec![T::zero(); sent.len()], ghosts: vec![T::zero(); needed.len() - own.len()] };
         Ok(Self {

@@ -54,7 +54,7 @@ impl Survey {
         layout: &Layout,
         rows: &Rows<T, J>,
     ) -> Result<bool> {
-        let mirrors = Mirrors::of(layout, rows);
+        let mirrors = Mirrors::of(layout, rows).with_scales();
         let here = be.team().is_everywhere(mirrors.agree_here(near))?;
         Ok(here && mirrors.agree_across(be, near)?)
     }
@@ -80,14 +80,19 @@ fn diagonal<T: Real, J: Column>(rows: &Rows<T, J>, i: usize) -> Option<T> {
 struct Mirrors<'a, T, J> {
     layout: &'a Layout,
     rows: &'a Rows<T, J>,
-    /// The square roots of the magnitudes of the diagonal. The product of two is the scale of an entry.
-    scales: Vec<f64>,
+    /// The square roots of the magnitudes of the diagonal, for tests that need them. The product of two is the scale of
+    /// an entry.
+    scales: Option<Vec<f64>>,
 }
 
 impl<'a, T: Real, J: Column> Mirrors<'a, T, J> {
     fn of(layout: &'a Layout, rows: &'a Rows<T, J>) -> Self {
-        let scale = |i: usize| diagonal(rows, i).map_or(0.0, |d| d.as_f64().abs().sqrt());
-        Self { layout, rows, scales: (0..rows.len()).into_par_iter().map(scale).collect() }
+        Self { layout, rows, scales: None }
+    }
+
+    fn with_scales(self) -> Self {
+        let scale = |i: usize| diagonal(self.rows, i).map_or(0.0, |d| d.as_f64().abs().sqrt());
+        Self { scales: Some((0..self.rows.len()).into_par_iter().map(scale).collect()), ..self }
     }
 
     /// Row, column and value of the entries in columns of other ranks.
@@ -100,8 +105,8 @@ impl<'a, T: Real, J: Column> Mirrors<'a, T, J> {
                 [cols.first(), cols.last()].into_iter().flatten().any(|&column| !own.contains(&column.into()))
             }
         };
-        let rows = (0..self.rows.len()).filter(leaves);
-        rows.flat_map(|i| self.entries_of(i)).filter(move |(_, column, _)| !own.contains(column))
+        let rows: Vec<usize> = (0..self.rows.len()).into_par_iter().filter(leaves).collect();
+        rows.into_iter().flat_map(|i| self.entries_of(i)).filter(move |(_, column, _)| !own.contains(column))
     }
 
     /// Row, column and value of the entries in row `i` of this rank.
@@ -123,8 +128,9 @@ impl<'a, T: Real, J: Column> Mirrors<'a, T, J> {
         ]
     }
 
+    /// The scale of a row, 0 if no test needs it.
     fn scale(&self, row: u64) -> f64 {
-        self.scales[(row - self.rows.first()) as usize]
+        self.scales.as_ref().map_or(0.0, |scales| scales[(row - self.rows.first()) as usize])
     }
 
     /// Whether `test(value, mirror image, scale)` is true of all entries in own columns. An absent entry is zero.

@@ -209,6 +209,9 @@ fn every_rank_refuses_what_one_device_refuses() {
             assert_eq!((*named, why), (1, &one));
         }
     }
+    let coupled = |row: usize, col: usize| row.min(col) == at && row.max(col) == at + 1;
+    let infinite = a.map_entries(|row, col, v| if coupled(row, col) { f64::NEG_INFINITY } else { v });
+    assert_eq!(refused(&infinite, None, CHEBYSHEV)[1].to_string(), one(&infinite));
     let unsymmetric = a.map_entries(|row, col, v| if (row, col) == (2000, 1999) { 2.0 * v } else { v });
     let unstructured = generate::csr("electrostatic:n=40000").unwrap();
     for a in [unsymmetric, unstructured] {
