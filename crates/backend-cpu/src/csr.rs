@@ -91,7 +91,7 @@ impl<T: Real> UpdateValues<Csr<T>> for Cpu {
         Ok(())
     }
     fn update_values_from(&self, m: &mut CpuCsr<T>, values: &Vector<T>) -> Result<()> {
-        self.update_values(m, values.as_slice())
+        UpdateValues::<Csr<T>>::update_values(self, m, values.as_slice())
     }
 }
 

@@ -7,13 +7,15 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use spandrel_backend::{Load, Result};
+use spandrel_backend::error::expect_len;
+use spandrel_backend::{Load, Result, UpdateValues};
 use spandrel_formats::{Dense, Real};
 
-use crate::Cpu;
 use crate::partition::Partition;
 use crate::product::{MAX_CHUNK, Rows, spmv_by_rows};
 use crate::simd::{Simd, fma, simd_fn};
+use crate::spgemm::typed;
+use crate::{Cpu, Vector};
 
 simd_fn! {
     fn columns<T>(values: &[T], nrows: usize, rows: Range<usize>, x: &[T], out: &mut [T]) {
@@ -41,7 +43,8 @@ pub struct CpuDense<T> {
     partition: Partition,
 }
 
-// SAFETY: a loaded object never changes, and operations with it write only to their operands.
+// SAFETY: a loaded object changes only while it is borrowed mutably, and operations with it write only to their
+// operands.
 unsafe impl<T: Real> Load<Dense<T>> for Cpu {
     type Resident = CpuDense<T>;
 
@@ -49,6 +52,19 @@ unsafe impl<T: Real> Load<Dense<T>> for Cpu {
         let row = (host.ncols() + 1) * T::BYTES;
         let partition = Partition::by_cost(self, host.nrows(), |i| i * row);
         Ok(CpuDense { host, partition })
+    }
+}
+
+/// Copies the values; the host's matrix may be used elsewhere.
+impl<T: Real> UpdateValues<Dense<T>> for Cpu {
+    fn update_values(&self, m: &mut CpuDense<T>, values: &[T]) -> Result<()> {
+        let (nrows, ncols) = (m.host.nrows(), m.host.ncols());
+        expect_len("update_values", "values", values.len(), nrows * ncols)?;
+        m.host = Arc::new(Dense::new(nrows, ncols, values.to_vec()).map_err(typed)?);
+        Ok(())
+    }
+    fn update_values_from(&self, m: &mut CpuDense<T>, values: &Vector<T>) -> Result<()> {
+        UpdateValues::<Dense<T>>::update_values(self, m, values.as_slice())
     }
 }
 

@@ -237,9 +237,15 @@ impl<T: Real> CpuDia<T> {
         };
         (&self.offsets, values)
     }
+
+    /// The host's matrix, if it is kept as it is and nobody else holds it.
+    pub(crate) fn host_mut(&mut self) -> Option<&mut Dia<T>> {
+        self.kept.host_mut()
+    }
 }
 
-// SAFETY: a loaded object never changes, and operations with it write only to their operands.
+// SAFETY: a loaded object changes only while it is borrowed mutably, and operations with it write only to their
+// operands.
 unsafe impl<T: Real> Load<Dia<T>> for Cpu {
     type Resident = CpuDia<T>;
 

@@ -69,6 +69,14 @@ impl<T: Real, H: Host<T>> Kept<T, H> {
 }
 
 impl<T, H> Kept<T, H> {
+    /// The host's matrix, if only this holds it.
+    pub(crate) fn host_mut(&mut self) -> Option<&mut H> {
+        match self {
+            Self::Host(host) => Arc::get_mut(host),
+            Self::Narrow(..) => None,
+        }
+    }
+
     pub(crate) fn is_narrow(&self) -> bool {
         matches!(self, Self::Narrow(..))
     }

@@ -68,6 +68,33 @@ impl<T: Real> Stencils<T> for Cpu {
         loaded(self, &of.coarser(to), of.galerkin(offsets, values, to).map_err(typed)?)
     }
 
+    /// Only values that are kept in f32 get new memory.
+    fn coarser_stencil_into(
+        &self,
+        a: &CpuDia<T>,
+        of: &Neighbours,
+        to: &Coarsening,
+        coarse: &mut CpuDia<T>,
+    ) -> Result<bool> {
+        if let Some(coarse) = coarse.host_mut() {
+            let (offsets, values) = upper("coarser_stencil_into", a, of)?;
+            of.galerkin_into(offsets, values, to, coarse).map_err(typed)?;
+            return Ok(true);
+        }
+        let made = self.coarser_stencil(a, of, to)?.resident;
+        expect_len("coarser_stencil_into", "the diagonals", coarse.diagonals().0.len(), made.diagonals().0.len())?;
+        self.copy_stencil(&made, coarse)
+    }
+
+    /// Shares the values.
+    fn copy_stencil(&self, from: &CpuDia<T>, to: &mut CpuDia<T>) -> Result<bool> {
+        let is_alike = from.diagonals().0 == to.diagonals().0 && from.is_narrow() == to.is_narrow();
+        if is_alike {
+            *to = from.clone();
+        }
+        Ok(is_alike)
+    }
+
     fn stencil_spectrum(
         &self,
         a: &CpuDia<T>,

@@ -7,9 +7,11 @@
 
 use std::sync::Arc;
 
-use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv};
+use spandrel_backend::error::expect_len;
+use spandrel_backend::{Coeff, Gate, Load, Order, Result, Spmv, UpdateValues};
 use spandrel_formats::{Dense, Real};
 
+use crate::csr::not_recorded;
 use crate::kernel::kernels;
 use crate::launch::{Grid, Product};
 use crate::memory::{Address, Buffer};
@@ -36,6 +38,19 @@ unsafe impl<T: Real> Load<Dense<T>> for Cuda {
     fn load(&self, host: Arc<Dense<T>>) -> Result<CudaDense<T>> {
         let values = Buffer::from_host(self.stream(), host.values(), "a matrix's values")?;
         Ok(CudaDense { nrows: host.nrows(), ncols: host.ncols(), values })
+    }
+}
+
+impl<T: Real> UpdateValues<Dense<T>> for Cuda {
+    fn update_values(&self, m: &mut CudaDense<T>, values: &[T]) -> Result<()> {
+        not_recorded(self, "an update of values")?;
+        expect_len("update_values", "values", values.len(), m.values.len())?;
+        m.values.write_at(0, values)
+    }
+    fn update_values_from(&self, m: &mut CudaDense<T>, values: &Vector<T>) -> Result<()> {
+        not_recorded(self, "an update of values")?;
+        expect_len("update_values", "values", values.len(), m.values.len())?;
+        m.values.copy_from(values.buffer())
     }
 }
 

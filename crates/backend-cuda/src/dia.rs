@@ -12,11 +12,12 @@ use std::sync::Arc;
 
 use rayon::prelude::*;
 use spandrel_backend::{
-    BicgstabIterations, CgIterations, Coeff, Convert, Converted, Error, Gate, Load, Order, Result, Spmm, Spmv,
+    BicgstabIterations, CgIterations, Coeff, Convert, Converted, Gate, Load, Order, Result, Spmm, Spmv,
 };
 use spandrel_formats::{Csr, Dia, Real};
 
 use crate::convert::Diagonals;
+use crate::kept::Values;
 use crate::kernel::{Argument, Entry, kernels, parameters};
 use crate::launch::{BLOCK, Grid, Product, ProductDot, Update};
 use crate::memory::{Address, Buffer};
@@ -53,9 +54,6 @@ kernels! {
     struct SpmmDia<T> { matrix: EitherParameters, nrows: u64, ncols: u64, k: u64, product: Product<T> }
     in DIA { WHOLE: "spmm_dia", NARROW: "spmm_in_f32_dia" }
 
-    struct NarrowInF32Dia { count: u64, from: Address, to: Address, inexact: Address }
-    in DIA { ENTRY: "narrow_in_f32_dia" }
-
     struct CgDia { matrix: EitherParameters, solve: CgParameters }
     in DIA { ENTRY: "cg_dia" }
 
@@ -72,10 +70,8 @@ const FEW: usize = 8;
 const TAKEN: [usize; 2] = [4, FEW];
 /// The number of thread blocks of 256 that a multiprocessor runs at once, and the largest number of blocks of rows for
 /// each.
-const AT_ONCE: usize = 4;
+pub(crate) const AT_ONCE: usize = 4;
 const DEEPEST: usize = 16;
-/// Values that a thread block of `narrow_in_f32_dia` takes at a time.
-const NARROWED: usize = 16 * 256;
 
 /// `struct FewOffsets` of kernels/dia.cu.
 #[derive(Clone, Copy, Debug)]
@@ -116,33 +112,10 @@ impl Way {
     }
 }
 
-/// Stored diagonals.
-#[derive(Debug)]
-enum Values<T> {
-    Whole(Buffer<T>),
-    /// The f64 values in f32, which represents each of them exactly.
-    Narrow(Buffer<f32>),
-}
-
-impl<T: Real> Values<T> {
-    fn pointer(&self) -> Address {
-        match self {
-            Self::Whole(values) => values.pointer(),
-            Self::Narrow(values) => values.pointer(),
-        }
-    }
-}
-
 /// The bytes of the stored diagonals and of y = A x. The second use of a diagonal comes from the cache.
 fn traffic<T: Real>(nrows: usize, ncols: usize, stored: &[i32], narrow: bool) -> (u64, u64) {
     let of = if narrow { Dia::<T>::traffic_in_f32 } else { Dia::<T>::traffic_of };
     of(nrows, ncols, stored)
-}
-
-/// An f64 value in f32, if it is the same number.
-fn narrowed(value: f64) -> Option<f32> {
-    let near = value as f32;
-    (f64::from(near) == value).then_some(near)
 }
 
 /// A DIA matrix in device memory.
@@ -212,6 +185,30 @@ impl<T: Real> CudaDia<T> {
         }
     }
 
+    /// Lets `fill` write new values in their own type, to zeroed memory or over the old values. Returns false if the
+    /// values are kept in f32, which does not represent the new ones; they are then undefined. Blocks only if the
+    /// values are kept in f32.
+    pub(crate) fn refill(&mut self, cuda: &Cuda, fill: impl FnOnce(&Buffer<T>) -> Result<()>) -> Result<bool> {
+        match &self.values {
+            Values::Whole(values) => fill(values).map(|()| true),
+            Values::Narrow(values) => {
+                let wide = Buffer::zeros(cuda.stream(), values.len(), "a matrix's values")?;
+                fill(&wide)?;
+                cuda.narrow_into(&wide, values)
+            }
+        }
+    }
+
+    /// Overwrites the values with those of another matrix. Returns false, and changes nothing, if it has other
+    /// diagonals or another form. Does not block.
+    pub(crate) fn copy_from(&mut self, from: &Self) -> Result<bool> {
+        let shape = |m: &Self| (m.nrows, m.ncols, m.symmetric);
+        if shape(self) != shape(from) || self.stored != from.stored {
+            return Ok(false);
+        }
+        self.values.copy_from(&from.values)
+    }
+
     /// The offsets of all diagonals, ascending.
     pub(crate) fn all_offsets(&self) -> Vec<i32> {
         let below = self.stored.iter().rev().filter(|&&offset| self.symmetric && offset > 0);
@@ -264,52 +261,6 @@ impl<T> CudaDia<T> {
     /// The kernel for the stored type of the values.
     pub(crate) fn kernel<P>(&self, [whole, narrow]: [Entry<P>; 2]) -> Entry<P> {
         if self.is_narrow() { narrow } else { whole }
-    }
-}
-
-impl Cuda {
-    /// Returns true if a matrix with this many rows may store values in f32. It may only if no persistent kernel takes
-    /// it, because those cannot read such values.
-    fn narrows<T: Real>(&self, nrows: usize) -> bool {
-        T::BYTES == size_of::<f64>() && nrows > BLOCK * self.multiprocessors()
-    }
-
-    /// Returns the values in f32 if f32 represents all of them and the device has room for both copies; otherwise
-    /// unchanged. Blocks.
-    fn narrow_values<T: Real>(&self, nrows: usize, values: Buffer<T>) -> Result<Values<T>> {
-        if !self.narrows::<T>(nrows) {
-            return Ok(Values::Whole(values));
-        }
-        let to = match Buffer::<f32>::uninit(self.stream(), values.len(), "a matrix's values") {
-            Err(Error::OutOfMemory { .. }) => return Ok(Values::Whole(values)),
-            to => to?,
-        };
-        let inexact = Buffer::<u32>::zeros(self.stream(), 1, "a mark")?;
-        let (count, from, into, mark) = (values.len() as u64, values.pointer(), to.pointer(), inexact.pointer());
-        let grid = Grid::of(values.len().div_ceil(NARROWED).min(AT_ONCE * 2 * self.multiprocessors()), 256);
-        // SAFETY: narrow_in_f32_dia_f64(count, from, to, inexact) with `count` values of f64, and as many of f32.
-        unsafe {
-            self.launch::<f64, _>(
-                NarrowInF32Dia::ENTRY,
-                grid,
-                &NarrowInF32Dia { count, from, to: into, inexact: mark },
-            )?
-        };
-        let exact = inexact.to_host("a mark")? == [0];
-        Ok(if exact { Values::Narrow(to) } else { Values::Whole(values) })
-    }
-
-    /// As [`Cuda::narrow_values`], for values on the host.
-    fn load_values<T: Real>(&self, nrows: usize, values: &[T]) -> Result<Values<T>> {
-        const WHAT: &str = "a matrix's values";
-        let narrow: Option<Vec<f32>> = match bytemuck::try_cast_slice::<T, f64>(values) {
-            Ok(wide) if self.narrows::<T>(nrows) => wide.par_iter().map(|&value| narrowed(value)).collect(),
-            _ => None,
-        };
-        Ok(match narrow {
-            Some(narrow) => Values::Narrow(Buffer::from_host(self.stream(), &narrow, WHAT)?),
-            None => Values::Whole(Buffer::from_host(self.stream(), values, WHAT)?),
-        })
     }
 }
 
@@ -577,17 +528,6 @@ mod tests {
         assert_eq!((upper.0, upper.1), (2 * narrow.0, 2 * narrow.1));
         let wide = values(true, &offsets);
         assert_eq!((2 * wide.0, 2 * wide.1), both);
-    }
-
-    #[test]
-    fn f32_holds_what_comes_back_the_same() {
-        let least = f64::from(f32::from_bits(1));
-        for value in [0.0, -0.0, 1.0, -26.0, 0.1f32.into(), f32::MAX.into(), least, f64::INFINITY, f64::NEG_INFINITY] {
-            assert_eq!(narrowed(value).map(f64::from).map(f64::to_bits), Some(value.to_bits()), "{value:e}");
-        }
-        for value in [0.1, 1.0 + f64::EPSILON, 1e300, least / 2.0, 5e-324, f64::NAN] {
-            assert_eq!(narrowed(value), None, "{value:e}");
-        }
     }
 
     #[test]

@@ -35,6 +35,7 @@ mod ilu0;
 mod iluk;
 mod ilut;
 mod join;
+mod kept;
 mod kernel;
 mod landing;
 mod launch;

@@ -4,7 +4,7 @@
 //! kernels/stencil.cu. Kernels: kernels/stencil.cu.
 
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Backend, Converted, Error, Gate, Relax, Result, Spectrum, Stencils};
+use spandrel_backend::{Backend, Converted, Error, Gate, Inverted, Relax, Result, Sampled, Spectrum, Stencils};
 use spandrel_formats::{Coarsening, Divisor, NEIGHBOURS, Neighbours, Real};
 
 use crate::csr::not_recorded;
@@ -103,6 +103,53 @@ fn filled<T: Real>(cuda: &Cuda, of: &Neighbours, offsets: &[i32], values: Buffer
     Ok(Converted { resident, nnz: of.entries(), storage, spmv_bytes })
 }
 
+/// The number of rows begin, begin + step, ...
+fn sampled(of: &Neighbours, begin: usize, step: usize) -> usize {
+    of.points().saturating_sub(begin).div_ceil(step)
+}
+
+impl Cuda {
+    /// Writes the diagonals of P^T A P with these offsets, at or above the main one. Only positions inside the grid are
+    /// written. Does not block.
+    fn coarsen<T: Real>(
+        &self,
+        a: &CudaDia<T>,
+        of: &Neighbours,
+        to: &Coarsening,
+        stored: &[i32],
+        out: &Buffer<T>,
+    ) -> Result<()> {
+        let (stencil, values) = upper("a coarser matrix", a, of)?;
+        expect_len("a coarser matrix", "the fine grid", to.fine().iter().product(), of.points())?;
+        let next = of.coarser(to);
+        expect_len("a coarser matrix", "a value", out.len(), next.points() * stored.len())?;
+        let coarse = StencilArg::of(&next, stored);
+        let parameters = CoarsenStencil { values, of: stencil, to: GridsArg::of(to), coarse, out: out.pointer() };
+        let entry = a.kernel([CoarsenStencil::WHOLE, CoarsenStencil::NARROW]);
+        // SAFETY: coarsen_stencil(values, of, to, coarse, out), the diagonals of the fine grid, and room for each of
+        // the coarse one.
+        unsafe { self.launch::<T, _>(entry, each(next.points()), &parameters) }
+    }
+
+    /// Writes the places of the rows begin, begin + step, ..., for which there is room at `out`. Does not block.
+    fn sample<T: Real>(
+        &self,
+        a: &CudaDia<T>,
+        of: &Neighbours,
+        (begin, step): (usize, usize),
+        out: Address,
+    ) -> Result<()> {
+        let (stencil, values) = upper("stencil_rows", a, of)?;
+        let count = sampled(of, begin, step);
+        let (rows, begin, step) = (count as u64, begin as u64, step as u64);
+        let parameters = SampleStencil { values, of: stencil, begin, step, count: rows, out };
+        let entry = a.kernel([SampleStencil::WHOLE, SampleStencil::NARROW]);
+        // SAFETY: sample_stencil(values, of, begin, step, count, out), with room for the places of `count` rows of the
+        // grid.
+        unsafe { self.launch::<T, _>(entry, each(count), &parameters) }
+    }
+}
+
 impl<T: Real> Stencils<T> for Cuda {
     fn stencil_offsets(&self, a: &CudaDia<T>) -> Vec<i32> {
         a.all_offsets()
@@ -110,19 +157,35 @@ impl<T: Real> Stencils<T> for Cuda {
 
     fn coarser_stencil(&self, a: &CudaDia<T>, of: &Neighbours, to: &Coarsening) -> Result<Converted<CudaDia<T>>> {
         not_recorded(self, "a coarser matrix")?;
-        let (stencil, values) = upper("a coarser matrix", a, of)?;
         let next = of.coarser(to);
         let (n, offsets) = (next.points(), next.offsets());
-        expect_len("a coarser matrix", "the fine grid", to.fine().iter().product(), of.points())?;
         let stored = &offsets[offsets.partition_point(|&offset| offset < 0)..];
         let out = Buffer::<T>::zeros(self.stream(), n * stored.len(), "a matrix's values")?;
-        let coarse = StencilArg::of(&next, stored);
-        let parameters = CoarsenStencil { values, of: stencil, to: GridsArg::of(to), coarse, out: out.pointer() };
-        let entry = a.kernel([CoarsenStencil::WHOLE, CoarsenStencil::NARROW]);
-        // SAFETY: coarsen_stencil(values, of, to, coarse, out), the diagonals of the fine grid, and room for each of
-        // the coarse one.
-        unsafe { self.launch::<T, _>(entry, each(n), &parameters)? };
+        self.coarsen(a, of, to, stored, &out)?;
         filled(self, &next, &offsets, out)
+    }
+
+    fn coarser_stencil_into(
+        &self,
+        a: &CudaDia<T>,
+        of: &Neighbours,
+        to: &Coarsening,
+        coarse: &mut CudaDia<T>,
+    ) -> Result<bool> {
+        not_recorded(self, "a coarser matrix")?;
+        let next = of.coarser(to);
+        let (n, offsets) = (next.points(), next.offsets());
+        let alike = coarse.all_offsets().iter().zip(&offsets).filter(|(held, wanted)| held == wanted).count();
+        expect_len("a coarser matrix", "a coarse row", coarse.nrows(), n)?;
+        expect_len("a coarser matrix", "the coarse diagonals", alike, offsets.len())?;
+        upper("a coarser matrix", coarse, &next)?;
+        let stored = &offsets[offsets.partition_point(|&offset| offset < 0)..];
+        coarse.refill(self, |out| self.coarsen(a, of, to, stored, out))
+    }
+
+    fn copy_stencil(&self, from: &CudaDia<T>, to: &mut CudaDia<T>) -> Result<bool> {
+        not_recorded(self, "a copy of a matrix")?;
+        to.copy_from(from)
     }
 
     fn stencil_spectrum(
@@ -132,51 +195,51 @@ impl<T: Real> Stencils<T> for Cuda {
         divisor: Divisor,
         inverse: &mut Vector<T>,
     ) -> Result<Spectrum> {
+        Ok(self.stencil_spectra(&mut [(a, of, inverse)], divisor)?.remove(0))
+    }
+
+    fn stencil_spectra(&self, grids: &mut [Inverted<'_, T, Self>], divisor: Divisor) -> Result<Vec<Spectrum>> {
         not_recorded(self, "a look at the diagonal")?;
-        let (stencil, values) = upper("stencil_spectrum", a, of)?;
-        expect_len("stencil_spectrum", "the inverse of the divisors", inverse.len(), of.points())?;
-        let most = Buffer::<u64>::zeros(self.stream(), 2, "a bound on the spectrum")?;
-        let unfit = Buffer::from_host(self.stream(), &[u32::MAX], "the first unfit row")?;
-        let parameters = SpectrumStencil {
-            values,
-            of: stencil,
-            by_sum: match divisor {
-                Divisor::Diagonal => 0,
-                Divisor::RowSum => 1,
-            },
-            inverse: inverse.pointer(),
-            most: most.pointer(),
-            unfit: unfit.pointer(),
-            entries: most.address(1),
+        if grids.is_empty() {
+            return Ok(Vec::new());
+        }
+        // For each grid: the bound, the number of entries, and a word whose lower half is the first unfit row.
+        let mut found = [0, 0, u64::MAX].repeat(grids.len());
+        let words = Buffer::from_host(self.stream(), &found, "bounds on spectra")?;
+        for (k, (a, of, inverse)) in grids.iter_mut().enumerate() {
+            let (stencil, values) = upper("stencil_spectrum", a, of)?;
+            expect_len("stencil_spectrum", "the inverse of the divisors", inverse.len(), of.points())?;
+            let parameters = SpectrumStencil {
+                values,
+                of: stencil,
+                by_sum: match divisor {
+                    Divisor::Diagonal => 0,
+                    Divisor::RowSum => 1,
+                },
+                inverse: inverse.pointer(),
+                most: words.address(3 * k),
+                unfit: words.address(3 * k + 2),
+                entries: words.address(3 * k + 1),
+            };
+            let entry = a.kernel([SpectrumStencil::WHOLE, SpectrumStencil::NARROW]);
+            // SAFETY: spectrum_stencil(values, of, by_sum, inverse, most, unfit, entries), an element per row. Host and
+            // device are little-endian, so the kernel finds the lower half of a word at its address.
+            unsafe { self.launch::<T, _>(entry, each(of.points()), &parameters)? };
+        }
+        words.read_at(0, &mut found)?;
+        let spectrum = |word: &[u64]| {
+            let row = word[2] as u32;
+            let unfit = (row != u32::MAX).then_some(row as usize);
+            Spectrum { bound: f64::from_bits(word[0]), unfit, entries: word[1] }
         };
-        let entry = a.kernel([SpectrumStencil::WHOLE, SpectrumStencil::NARROW]);
-        // SAFETY: spectrum_stencil(values, of, by_sum, inverse, most, unfit, entries), an element per row.
-        unsafe { self.launch::<T, _>(entry, each(of.points()), &parameters)? };
-        let mut found = [0; 2];
-        most.read_at(0, &mut found)?;
-        let row = unfit.to_host("the first unfit row")?[0];
-        let unfit = (row != u32::MAX).then_some(row as usize);
-        Ok(Spectrum { bound: f64::from_bits(found[0]), unfit, entries: found[1] })
+        Ok(found.chunks_exact(3).map(spectrum).collect())
     }
 
     fn stencil_rows(&self, a: &CudaDia<T>, of: &Neighbours, begin: usize, step: usize) -> Result<Vec<T>> {
         not_recorded(self, "rows on their way to the host")?;
-        let (stencil, values) = upper("stencil_rows", a, of)?;
         expect_len("stencil_rows", "a step", step.min(1), 1)?;
-        let count = of.points().saturating_sub(begin).div_ceil(step);
-        let out = Buffer::<T>::uninit(self.stream(), count * NEIGHBOURS, "rows of a matrix")?;
-        let parameters = SampleStencil {
-            values,
-            of: stencil,
-            begin: begin as u64,
-            step: step as u64,
-            count: count as u64,
-            out: out.pointer(),
-        };
-        let entry = a.kernel([SampleStencil::WHOLE, SampleStencil::NARROW]);
-        // SAFETY: sample_stencil(values, of, begin, step, count, out), with room for the places of `count` rows of
-        // the grid.
-        unsafe { self.launch::<T, _>(entry, each(count), &parameters)? };
+        let out = Buffer::<T>::uninit(self.stream(), sampled(of, begin, step) * NEIGHBOURS, "rows of a matrix")?;
+        self.sample(a, of, (begin, step), out.pointer())?;
         out.to_host("rows of a matrix")
     }
 
@@ -201,6 +264,32 @@ impl<T: Real> Stencils<T> for Cuda {
             out.copy_at(k * n, from.buffer(), 0..n.saturating_sub(offset as usize))?;
         }
         filled(self, of, &offsets, out)
+    }
+
+    /// The rows stay in page-locked memory, which the device keeps for other reads.
+    fn stencil_samples(&self, grids: &[Sampled<'_, T, Self>], look: &mut dyn FnMut(&[T])) -> Result<()> {
+        not_recorded(self, "rows on their way to the host")?;
+        for &(_, _, step) in grids {
+            expect_len("stencil_rows", "a step", step.min(1), 1)?;
+        }
+        if grids.is_empty() {
+            look(&[]);
+            return Ok(());
+        }
+        let total = grids.iter().map(|&(_, of, step)| sampled(of, 0, step) * NEIGHBOURS).sum();
+        let out = Buffer::<T>::uninit(self.stream(), total, "rows of matrices")?;
+        let mut at = 0;
+        for &(a, of, step) in grids {
+            self.sample(a, of, (0, step), out.address(at))?;
+            at += sampled(of, 0, step) * NEIGHBOURS;
+        }
+        let landing = &mut *self.landing().borrow_mut();
+        // SAFETY: as many rows lie there.
+        let fetched = unsafe { landing.fetch(self.stream(), Address::NULL, &[out.pointer()], total * T::BYTES)? };
+        if let Some(rows) = fetched {
+            look(bytemuck::cast_slice(rows));
+        }
+        Ok(())
     }
 
     fn restrict(&self, gate: Gate<'_, Self>, to: &Coarsening, r: &Vector<T>, s: &mut Vector<T>) -> Result<()> {

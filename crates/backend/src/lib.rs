@@ -71,7 +71,7 @@ pub use renumber::{MatNumbering, MatRenumbering, Renumber};
 pub use spandrel_formats::Profile;
 pub use spgemm::{MatProduct, Spgemm};
 pub use sptrsv::{Sptrsv, Tri};
-pub use stencils::{Relax, Spectrum, Stencils};
+pub use stencils::{Inverted, Relax, Sampled, Spectrum, Stencils};
 pub use trace::Trace;
 pub use transpose::{MatTranspose, Transpose};
 pub use update_values::UpdateValues;

@@ -159,6 +159,14 @@ impl<B: Load<F>, F: Format> Mat<B, F> {
     pub(crate) fn resident_mut(&mut self) -> &mut B::Resident {
         &mut self.resident
     }
+    /// Takes over the number of entries and the bytes of a matrix with the same values.
+    pub(crate) fn take_sizes(&mut self, of: &Self) {
+        (self.nnz, self.storage, self.spmv_bytes) = (of.nnz, of.storage, of.spmv_bytes);
+    }
+    /// Takes over the number of entries of new values.
+    pub(crate) fn take_entries(&mut self, nnz: usize) {
+        self.nnz = nnz;
+    }
 }
 
 impl<F: Format, B: Spmv<F>> Mat<B, F> {

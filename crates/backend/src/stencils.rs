@@ -29,6 +29,33 @@ pub trait Stencils<T: Real>: Load<Dia<T>> + Backend<T> {
         to: &Coarsening,
     ) -> Result<Converted<<Self as Load<Dia<T>>>::Resident>>;
 
+    /// As [`Stencils::coarser_stencil`], into a matrix that it made for the same grids and other values. On a GPU no
+    /// address changes. Returns false if the memory cannot hold the values, because it holds values in f32; `coarse`
+    /// must then be written again before it is used. Blocks only if it holds values in f32; must not be recorded.
+    ///
+    /// # Errors
+    /// As [`Stencils::coarser_stencil`], and [`crate::Error::Shape`] for a coarse matrix of another size or with other
+    /// diagonals.
+    fn coarser_stencil_into(
+        &self,
+        a: &<Self as Load<Dia<T>>>::Resident,
+        of: &Neighbours,
+        to: &Coarsening,
+        coarse: &mut <Self as Load<Dia<T>>>::Resident,
+    ) -> Result<bool>;
+
+    /// Overwrites the values of a matrix with those of another. On a GPU no address changes. Returns false, and changes
+    /// nothing, if the diagonals differ, or if only one of the matrices equals its transpose or holds its values in
+    /// f32. Does not block on a GPU; must not be recorded.
+    ///
+    /// # Errors
+    /// [`crate::Error::Device`].
+    fn copy_stencil(
+        &self,
+        from: &<Self as Load<Dia<T>>>::Resident,
+        to: &mut <Self as Load<Dia<T>>>::Resident,
+    ) -> Result<bool>;
+
     /// Writes one over the divisor of each row to `inverse`, and returns a bound on the spectrum of D^-1 A: see
     /// [`Neighbours::spectrum`]. Blocks; must not be recorded.
     ///
@@ -73,6 +100,28 @@ pub trait Stencils<T: Real>: Load<Dia<T>> + Backend<T> {
         upper: &[Self::Vector],
     ) -> Result<Converted<<Self as Load<Dia<T>>>::Resident>>;
 
+    /// [`Stencils::stencil_spectrum`] of several grids, which waits once.
+    ///
+    /// # Errors
+    /// As there.
+    fn stencil_spectra(&self, grids: &mut [Inverted<'_, T, Self>], divisor: Divisor) -> Result<Vec<Spectrum>> {
+        grids.iter_mut().map(|(a, of, inverse)| self.stencil_spectrum(a, of, divisor, inverse)).collect()
+    }
+
+    /// Shows `look` the [`Stencils::stencil_rows`] of several grids, each with its step, one after the other. It waits
+    /// once. `look` must not use the device.
+    ///
+    /// # Errors
+    /// As there.
+    fn stencil_samples(&self, grids: &[Sampled<'_, T, Self>], look: &mut dyn FnMut(&[T])) -> Result<()> {
+        let mut rows = Vec::new();
+        for &(a, of, step) in grids {
+            rows.extend(self.stencil_rows(a, of, 0, step)?);
+        }
+        look(&rows);
+        Ok(())
+    }
+
     /// s <- P^T r: see [`Coarsening::restrict_line`].
     ///
     /// # Errors
@@ -101,6 +150,12 @@ pub trait Stencils<T: Real>: Load<Dia<T>> + Backend<T> {
         x: &mut Self::Vector,
     ) -> Result<()>;
 }
+
+/// A matrix with its grid, and the vector for one over its divisors: see [`Stencils::stencil_spectra`].
+pub type Inverted<'a, T, B> = (&'a <B as Load<Dia<T>>>::Resident, &'a Neighbours, &'a mut <B as Backend<T>>::Vector);
+
+/// A matrix with its grid, and a step: see [`Stencils::stencil_samples`].
+pub type Sampled<'a, T, B> = (&'a <B as Load<Dia<T>>>::Resident, &'a Neighbours, usize);
 
 /// The coefficients of [`Stencils::relax`].
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -149,6 +204,31 @@ impl<T: Real, B: Stencils<T>> Mat<B, Dia<T>> {
         let n = to.coarse().iter().product();
         // SAFETY: `Stencils` makes a square matrix with a row per coarse point.
         Ok(unsafe { Self::from_resident(n, n, made) })
+    }
+
+    /// Makes the matrix of the coarser grid in the memory of one with other values. See
+    /// [`Stencils::coarser_stencil_into`].
+    ///
+    /// # Errors
+    /// As [`Stencils::coarser_stencil_into`].
+    pub fn coarser_stencil_into(&self, be: &B, of: &Neighbours, to: &Coarsening, coarse: &mut Self) -> Result<bool> {
+        self.expect_grid(of)?;
+        expect_len("coarser_stencil_into", "the fine grid", to.fine().iter().product(), of.points())?;
+        expect_len("coarser_stencil_into", "the coarse grid", coarse.nrows(), to.coarse().iter().product())?;
+        be.coarser_stencil_into(self.resident(), of, to, coarse.resident_mut())
+    }
+
+    /// Overwrites the values with those of another matrix. See [`Stencils::copy_stencil`].
+    ///
+    /// # Errors
+    /// As [`Stencils::copy_stencil`].
+    pub fn copy_stencil(&mut self, be: &B, from: &Self) -> Result<bool> {
+        let is_copied = (self.nrows(), self.ncols()) == (from.nrows(), from.ncols())
+            && be.copy_stencil(from.resident(), self.resident_mut())?;
+        if is_copied {
+            self.take_sizes(from);
+        }
+        Ok(is_copied)
     }
 
     /// One over the divisors, and the bound on the spectrum. See [`Stencils::stencil_spectrum`].

@@ -1,7 +1,8 @@
 //! New values on the pattern of a resident matrix, as in each step of a time or Newton iteration.
 
-use spandrel_formats::Format;
+use spandrel_formats::{Dense, Format, Real};
 
+use crate::error::expect_len;
 use crate::ops::{Backend, Load};
 use crate::{Mat, Result};
 
@@ -40,5 +41,20 @@ impl<F: Format, B: UpdateValues<F>> Mat<B, F> {
     /// As [`UpdateValues::update_values_from`].
     pub fn update_values_from(&mut self, be: &B, values: &B::Vector) -> Result<()> {
         be.update_values_from(self.resident_mut(), values)
+    }
+}
+
+impl<T: Real, B: UpdateValues<Dense<T>>> Mat<B, Dense<T>> {
+    /// Takes the values of a host matrix of the same size, and its number of entries: a dense matrix also stores zeros.
+    /// See [`UpdateValues::update_values`].
+    ///
+    /// # Errors
+    /// [`crate::Error::Shape`] for a matrix of another size; as [`UpdateValues::update_values`].
+    pub fn update_dense(&mut self, be: &B, host: &Dense<T>) -> Result<()> {
+        expect_len("update_dense", "a column", host.nrows(), self.nrows())?;
+        expect_len("update_dense", "a row", host.ncols(), self.ncols())?;
+        self.update_values(be, host.values())?;
+        self.take_entries(host.nnz());
+        Ok(())
     }
 }

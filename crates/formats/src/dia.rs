@@ -88,6 +88,13 @@ impl<T: Real> Dia<T> {
         &self.values
     }
 
+    /// Lets `write` overwrite the values of the diagonals. It must keep 0 outside the matrix.
+    pub(crate) fn rewrite(&mut self, write: impl FnOnce(&[i32], &mut [T]) -> Result<()>) -> Result<()> {
+        let written = write(&self.offsets, &mut self.values);
+        self.nnz = nonzeros(&self.values);
+        written
+    }
+
     /// The check that [`Format::from_csr`] makes before it stores `diagonals` diagonals of a matrix with `nnz` entries.
     /// For conversions elsewhere.
     ///

@@ -1,14 +1,37 @@
 //! Stencil matrices of geometric multigrid on a traced backend.
 //!
-//! A coarser matrix that is made on the device has no host object. So its pattern is made on the host as well, for the
-//! bytes in the log; its values are those of the host's operand and may be old.
+//! A matrix that is made on the device has no host object. So its pattern is made on the host as well, for the bytes in
+//! the log; its values are those of the host's operand and may be old.
 
 use std::sync::Arc;
 
-use spandrel_formats::{Coarsening, Dia, Diagonals, Divisor, Format, Neighbours, Real};
+use spandrel_formats::{Coarsening, Csr, Dense, Dia, Diagonals, Divisor, Format, Neighbours, Real, Traffic};
 
 use super::{Event, Trace, Traced};
-use crate::{Converted, Gate, Relax, Result, Spectrum, Stencils};
+use crate::{Convert, Converted, Gate, Inverted, Load, Relax, Result, Sampled, Spectrum, Stencils, UpdateValues};
+
+impl<T: Real, B: Convert<Csr<T>, Dia<T>>> Convert<Csr<T>, Dia<T>> for Trace<B> {
+    fn convert(&self, from: &<Self as Load<Csr<T>>>::Resident) -> Result<Converted<<Self as Load<Dia<T>>>::Resident>> {
+        self.note(Event::Wait("convert"));
+        let Converted { resident, nnz, storage, spmv_bytes } = self.inner.convert(&from.inner)?;
+        let host = Arc::new(Dia::from_csr(&from.host)?);
+        self.note(Event::Allocation(Dia::<T>::NAME, storage));
+        Ok(Converted { resident: Traced { inner: resident, host }, nnz, storage, spmv_bytes })
+    }
+}
+
+impl<T: Real, B: UpdateValues<Dense<T>>> UpdateValues<Dense<T>> for Trace<B> {
+    fn update_values(&self, m: &mut Self::Resident, values: &[T]) -> Result<()> {
+        self.note(Event::Wait("update_values"));
+        self.inner.update_values(&mut m.inner, values)
+    }
+
+    fn update_values_from(&self, m: &mut Self::Resident, values: &Self::Vector) -> Result<()> {
+        let bytes = m.host.storage();
+        self.launch_on("update_values", Some(Dense::<T>::NAME), bytes, None::<&()>, bytes as usize);
+        self.inner.update_values_from(&mut m.inner, values)
+    }
+}
 
 impl<T: Real, B: Stencils<T>> Stencils<T> for Trace<B> {
     fn stencil_offsets(&self, a: &Self::Resident) -> Vec<i32> {
@@ -27,6 +50,23 @@ impl<T: Real, B: Stencils<T>> Stencils<T> for Trace<B> {
         let Converted { resident, nnz, storage, spmv_bytes } = made;
         self.note(Event::Allocation(Dia::<T>::NAME, storage));
         Ok(Converted { resident: Traced { inner: resident, host: Arc::new(host) }, nnz, storage, spmv_bytes })
+    }
+
+    fn coarser_stencil_into(
+        &self,
+        a: &Self::Resident,
+        of: &Neighbours,
+        to: &Coarsening,
+        coarse: &mut Self::Resident,
+    ) -> Result<bool> {
+        let matrix = a.host.storage() + coarse.host.storage();
+        self.launch_on("coarser_stencil_into", Some(Dia::<T>::NAME), matrix, None::<&()>, 0);
+        self.inner.coarser_stencil_into(&a.inner, of, to, &mut coarse.inner)
+    }
+
+    fn copy_stencil(&self, from: &Self::Resident, to: &mut Self::Resident) -> Result<bool> {
+        self.launch_on("copy_stencil", Some(Dia::<T>::NAME), 2 * from.host.storage(), None::<&()>, 0);
+        self.inner.copy_stencil(&from.inner, &mut to.inner)
     }
 
     fn stencil_spectrum(
@@ -59,6 +99,19 @@ impl<T: Real, B: Stencils<T>> Stencils<T> for Trace<B> {
         let host = of.of_diagonals(&vec![&zeros[..]; upper.len()])?;
         self.note(Event::Allocation(Dia::<T>::NAME, storage));
         Ok(Converted { resident: Traced { inner: resident, host: Arc::new(host) }, nnz, storage, spmv_bytes })
+    }
+
+    fn stencil_spectra(&self, grids: &mut [Inverted<'_, T, Self>], divisor: Divisor) -> Result<Vec<Spectrum>> {
+        self.note(Event::Wait("stencil_spectra"));
+        let mut grids: Vec<Inverted<'_, T, B>> =
+            grids.iter_mut().map(|(a, of, inverse)| (&a.inner, *of, &mut **inverse)).collect();
+        self.inner.stencil_spectra(&mut grids, divisor)
+    }
+
+    fn stencil_samples(&self, grids: &[Sampled<'_, T, Self>], look: &mut dyn FnMut(&[T])) -> Result<()> {
+        self.note(Event::Wait("stencil_samples"));
+        let grids: Vec<Sampled<'_, T, B>> = grids.iter().map(|&(a, of, step)| (&a.inner, of, step)).collect();
+        self.inner.stencil_samples(&grids, look)
     }
 
     fn restrict(&self, gate: Gate<'_, Self>, to: &Coarsening, r: &Self::Vector, s: &mut Self::Vector) -> Result<()> {

@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use spandrel_backend::{Convert, Converted, Gate, Load, Relax, Result, Spectrum, Stencils};
-use spandrel_formats::{Coarsening, Csr, Dia, Diagonals, Divisor, Format, Neighbours, Real};
+use spandrel_backend::{Convert, Converted, Gate, Load, Relax, Result, Spectrum, Stencils, UpdateValues};
+use spandrel_formats::{Coarsening, Csr, Dense, Dia, Diagonals, Divisor, Format, Neighbours, Real};
 
 use super::products::Kept;
 use super::{Broken, Flaw};
@@ -22,6 +22,15 @@ impl<T: Real, B: Convert<Csr<T>, Dia<T>>> Convert<Csr<T>, Dia<T>> for Broken<B> 
     }
 }
 
+impl<T: Real, B: UpdateValues<Dense<T>>> UpdateValues<Dense<T>> for Broken<B> {
+    fn update_values(&self, m: &mut Self::Resident, values: &[T]) -> Result<()> {
+        self.inner.update_values(&mut m.inner, values)
+    }
+    fn update_values_from(&self, m: &mut Self::Resident, values: &Self::Vector) -> Result<()> {
+        self.inner.update_values_from(&mut m.inner, values)
+    }
+}
+
 impl<T: Real, B: Stencils<T>> Stencils<T> for Broken<B> {
     fn stencil_offsets(&self, a: &Self::Resident) -> Vec<i32> {
         self.inner.stencil_offsets(&a.inner)
@@ -35,6 +44,26 @@ impl<T: Real, B: Stencils<T>> Stencils<T> for Broken<B> {
     ) -> Result<Converted<Self::Resident>> {
         let host = of.galerkin(a.host.offsets(), Diagonals::Own(a.host.values()), to)?;
         Ok(kept(self.inner.coarser_stencil(&a.inner, of, to)?, host))
+    }
+
+    fn coarser_stencil_into(
+        &self,
+        a: &Self::Resident,
+        of: &Neighbours,
+        to: &Coarsening,
+        coarse: &mut Self::Resident,
+    ) -> Result<bool> {
+        match self.flaw {
+            Flaw::KeepsOldValues => Ok(true),
+            _ => self.inner.coarser_stencil_into(&a.inner, of, to, &mut coarse.inner),
+        }
+    }
+
+    fn copy_stencil(&self, from: &Self::Resident, to: &mut Self::Resident) -> Result<bool> {
+        match self.flaw {
+            Flaw::ForgetsUpdate => Ok(true),
+            _ => self.inner.copy_stencil(&from.inner, &mut to.inner),
+        }
     }
 
     fn stencil_spectrum(

@@ -169,15 +169,22 @@ impl<T: Real, L: Lines<Value = T>> Gather<L> {
 
     /// Computes the upper diagonals of a product with one unknown per point and one class per axis, and mirrors them.
     pub(super) fn upper(&self, to: &Neighbours) -> Result<Dia<T>> {
-        let (size, n, offsets) = (to.size(), to.points(), to.offsets());
+        let (n, offsets) = (to.points(), to.offsets());
         let mut values: Vec<T> = zeroed(n * offsets.len(), "values")?;
+        self.upper_into(to, &offsets, &mut values)?;
+        Dia::new(n, n, offsets, values)
+    }
+
+    /// As [`Gather::upper`], into values on the diagonals of `to` that are 0 wherever the stencil has no entry.
+    pub(super) fn upper_into(&self, to: &Neighbours, offsets: &[i32], values: &mut [T]) -> Result<()> {
+        let (size, n) = (to.size(), to.points());
         let tasks = Segments::of(size);
         let mut out: Vec<Vec<&mut [T]>> = (0..tasks.count).map(|_| Vec::with_capacity(offsets.len())).collect();
         for diagonal in values.chunks_exact_mut(n.max(1)) {
             let of_tasks = pieces(diagonal, (0..tasks.count).map(|of| tasks.points(of)));
             out.iter_mut().zip(of_tasks).for_each(|(of, piece)| of.push(piece));
         }
-        let at = to.upper(&offsets);
+        let at = to.upper(offsets);
         let places: Vec<(usize, [i32; 3], usize)> = (self.tables.x[0].places.iter().enumerate())
             .filter(|(_, place)| is_upper(place.d))
             .filter_map(|(k, place)| Some((k, place.d, at[number(place.d)]? as usize)))
@@ -204,8 +211,8 @@ impl<T: Real, L: Lines<Value = T>> Gather<L> {
             })
         };
         out.into_par_iter().enumerate().map_init(|| self.work(), fill).collect::<Result<()>>()?;
-        mirror(n, &offsets, &mut values);
-        Dia::new(n, n, offsets, values)
+        mirror(n, offsets, values);
+        Ok(())
     }
 
     /// The lines of a segment whose sums are complete, one per class, the distance of their places, and the number of

@@ -211,6 +211,28 @@ impl Neighbours {
         Gather::new(to.axes(Mode::Both), lines).upper(&self.coarser(to))
     }
 
+    /// As [`Neighbours::galerkin`], into the memory of a matrix that it made for the same grids.
+    ///
+    /// # Errors
+    /// [`Error::Shape`] for another number of values, a coarsening of another grid, or a matrix with other diagonals.
+    pub fn galerkin_into<T: Real>(
+        &self,
+        offsets: &[i32],
+        values: Diagonals<'_, T>,
+        to: &Coarsening,
+        coarse: &mut Dia<T>,
+    ) -> Result<()> {
+        expect("values", values.len(), offsets.len() * self.points())?;
+        expect("points", to.fine.iter().product(), self.points())?;
+        let next = self.coarser(to);
+        expect("coarse rows", coarse.nrows(), next.points())?;
+        let alike = coarse.offsets().iter().zip(next.offsets()).filter(|(held, wanted)| *held == wanted).count();
+        expect("coarse diagonals", alike, next.offsets().len().max(coarse.offsets().len()))?;
+        let lines = UpperHalf { values, of: self, at: self.upper(offsets) };
+        let gather = Gather::new(to.axes(Mode::Both), lines);
+        coarse.rewrite(|offsets, values| gather.upper_into(&next, offsets, values))
+    }
+
     /// The places of a row, 0 where there is no entry.
     fn row<T: Real>(&self, at: &[Option<u32>; NEIGHBOURS], values: &Diagonals<'_, T>, row: usize) -> [T; NEIGHBOURS] {
         let ([nx, ny, nz], n) = (self.size, self.points());

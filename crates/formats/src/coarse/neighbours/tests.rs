@@ -52,6 +52,14 @@ fn the_upper_half_has_the_bits_of_the_rows() {
             }
             let next = of.coarser(&to);
             assert_eq!((coarse.offsets(), next.points()), (&next.offsets()[..], wanted.nrows()));
+            // Into the memory of a matrix with other values.
+            let other = Dia::from_csr(&a.map(|v| 1.0 - v)).unwrap();
+            let mut again = of.galerkin(other.offsets(), Diagonals::Own(other.values()), &to).unwrap();
+            of.galerkin_into(dia.offsets(), Diagonals::Own(dia.values()), &to, &mut again).unwrap();
+            assert_eq!((&again, again.nnz()), (&coarse, coarse.nnz()), "{spec} {halved:?}");
+            let mut other = generate::csr("poisson1d:9").map(|a| Dia::from_csr(&a).unwrap()).unwrap();
+            let refused = of.galerkin_into(dia.offsets(), Diagonals::Own(dia.values()), &to, &mut other);
+            assert!(matches!(refused, Err(Error::Shape { what: "coarse rows", .. })), "{spec} {halved:?}");
         }
     }
 }
