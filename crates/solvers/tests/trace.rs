@@ -9,9 +9,11 @@ use problems::{stencil, uneven};
 use spandrel_backend::trace::Event;
 use spandrel_backend::{Backend, Mat, Operator, Preconditioner, Trace};
 use spandrel_backend_cpu::Cpu;
-use spandrel_formats::{Csr, Traffic};
+use spandrel_formats::{Csr, Traffic, generate};
 use spandrel_solvers::phase::unobserved;
-use spandrel_solvers::{Amg, AmgOptions, BiCgStab, Cg, Identity, Jacobi, NullSpace, Options};
+use spandrel_solvers::{
+    Amg, AmgOptions, BiCgStab, Cg, Identity, Jacobi, NullSpace, Options, PolynomialSmoother, StencilMultigrid,
+};
 
 type Traced = Trace<Cpu>;
 
@@ -159,6 +161,37 @@ fn later_updates_of_multigrid_make_no_matrix() {
     // The first update makes P, P^T and the operator of each grid, and the near-null-space vectors.
     assert_eq!(counts[0].0, grids - 1);
     assert!(counts[0].1 >= 3 * (grids - 1) && counts[1..] == [(0, 0), (0, 0)], "{counts:?}");
+}
+
+#[test]
+fn updates_of_stencil_multigrid_make_only_the_finest_operator() {
+    let be = Trace::new(Cpu::new());
+    let a = Mat::load(&be, generate::csr::<f64>("poisson2d:70x60").unwrap()).unwrap();
+    for smoother in [PolynomialSmoother::Chebyshev(2), PolynomialSmoother::L1Jacobi(2)] {
+        let mut mg = StencilMultigrid::of(&be, &a, None, smoother, &mut unobserved).unwrap();
+        let grids = mg.sizes().len();
+        assert!(grids >= 3);
+        for _ in 0..3 {
+            be.take();
+            mg.update_from(&be, &a).unwrap();
+            let events = be.take();
+            let of = |op: &str| events.iter().filter(|event| matches!(event, Event::Launch(l) if l.op == op)).count();
+            assert_eq!((of("coarser_stencil_into"), of("copy_stencil")), (grids - 1, 1));
+            let waits = events.iter().filter_map(|event| match event {
+                Event::Wait(what) => Some(*what),
+                _ => None,
+            });
+            // The finest spectrum, those of all other grids, and samples of all grids.
+            let expected = ["convert", "stencil_spectrum", "stencil_spectra", "stencil_samples", "update_values"];
+            assert_eq!(waits.collect::<Vec<_>>(), expected);
+            let made = events.iter().filter_map(|event| match event {
+                Event::Allocation(what, _) => Some(*what),
+                _ => None,
+            });
+            // The new finest operator and one over its divisors, until they have been copied.
+            assert_eq!(made.collect::<Vec<_>>(), ["dia", "zeros"]);
+        }
+    }
 }
 
 #[test]

@@ -3,7 +3,7 @@
 //! The grid is a whole one or the planes of it that a rank holds. See [`crate::StencilMultigrid`] for the cycle and the
 //! formulas. Order: that of the backend's DIA products and of [`spandrel_backend::Stencils`].
 
-use spandrel_backend::{Backend, Coeff, Convert, Gate, Mat, Operator, Relax, Spectrum, Spmv, Stencils};
+use spandrel_backend::{Backend, Coeff, Convert, Gate, Mat, Operator, Relax, Spectrum, Spmv, Stencils, UpdateValues};
 use spandrel_formats::{Coarsening, Csr, Dense, Dia, NEIGHBOURS, Neighbours, Real};
 
 use super::hierarchy::strong;
@@ -20,11 +20,11 @@ pub const MOST_INVERTED: usize = 2000;
 
 /// What the cycle needs from a device.
 pub trait StencilBackend<T: Real>:
-    Spmv<Csr<T>> + Spmv<Dia<T>> + Spmv<Dense<T>> + Convert<Csr<T>, Dia<T>> + Stencils<T>
+    Spmv<Csr<T>> + Spmv<Dia<T>> + Spmv<Dense<T>> + UpdateValues<Dense<T>> + Convert<Csr<T>, Dia<T>> + Stencils<T>
 {
 }
 impl<T: Real, B> StencilBackend<T> for B where
-    B: Spmv<Csr<T>> + Spmv<Dia<T>> + Spmv<Dense<T>> + Convert<Csr<T>, Dia<T>> + Stencils<T>
+    B: Spmv<Csr<T>> + Spmv<Dia<T>> + Spmv<Dense<T>> + UpdateValues<Dense<T>> + Convert<Csr<T>, Dia<T>> + Stencils<T>
 {
 }
 

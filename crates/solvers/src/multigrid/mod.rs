@@ -32,6 +32,7 @@ mod hierarchy;
 mod options;
 mod smoother;
 mod stencil;
+mod stencil_update;
 mod update;
 mod upwind;
 

@@ -49,31 +49,31 @@ const COARSEST: usize = 300;
 
 /// The V-cycle as M^-1. See the module's head.
 pub struct StencilMultigrid<T: Real, B: StencilBackend<T>> {
-    grids: Vec<Level<T, B>>,
+    pub(super) grids: Vec<Level<T, B>>,
     /// The inverse of the coarsest operator, if it was made.
-    coarsest: Option<Mat<B, Dense<T>>>,
-    work: Pool<Vec<Work<VectorOf<T, B>>>>,
-    sizes: Vec<[usize; 3]>,
+    pub(super) coarsest: Option<Mat<B, Dense<T>>>,
+    pub(super) work: Pool<Vec<Work<VectorOf<T, B>>>>,
+    pub(super) sizes: Vec<[usize; 3]>,
     /// The maximum number of grids.
-    levels: Option<usize>,
+    pub(super) levels: Option<usize>,
 }
 
 /// A grid on the device.
-struct Level<T: Real, B: StencilBackend<T>> {
-    grid: StencilGrid<T, B>,
+pub(super) struct Level<T: Real, B: StencilBackend<T>> {
+    pub(super) grid: StencilGrid<T, B>,
     /// The way to the next grid; `None` on the coarsest.
-    to: Option<Coarsening>,
+    pub(super) to: Option<Coarsening>,
 }
 
 /// The vectors of a grid.
-struct Work<V> {
+pub(super) struct Work<V> {
     here: StencilWork<V>,
     /// The right-hand side and x of the next grid.
     next: Option<(V, V)>,
 }
 
 impl<V> Work<V> {
-    fn new<T: Real, B: StencilBackend<T> + Backend<T, Vector = V>>(
+    pub(super) fn new<T: Real, B: StencilBackend<T> + Backend<T, Vector = V>>(
         be: &B,
         grids: &[Level<T, B>],
     ) -> spandrel_backend::Result<Vec<Self>> {
@@ -143,7 +143,7 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
         if a.nrows() != a.ncols() {
             return Err(Error::NotSquare { solver: "mg", nrows: a.nrows(), ncols: a.ncols() });
         }
-        let made = hierarchy(be, a, levels, smoother, watcher)?;
+        let made = coarsened(be, finest_of(be, a, smoother)?, levels, watcher)?;
         Self::with(be, made, levels)
     }
 
@@ -171,26 +171,6 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
     fn with(be: &B, (grids, coarsest): Hierarchy<T, B>, levels: Option<usize>) -> Result<Self> {
         let (work, sizes) = (Pool::new(Work::new(be, &grids)?), sizes(&grids));
         Ok(Self { grids, coarsest, work, sizes, levels })
-    }
-
-    /// Takes another matrix on the same grid. It repeats the set-up but keeps the scratch vectors. Addresses change, so
-    /// steps that were recorded with the cycle must be recorded again.
-    ///
-    /// # Errors
-    /// As [`StencilMultigrid::of`], and [`Error::Size`] for a matrix of another size. If the matrix is refused, nothing
-    /// has changed.
-    pub fn update_from(&mut self, be: &B, a: &Mat<B, Csr<T>>) -> Result<()> {
-        let n = self.grids[0].grid.points();
-        if a.nrows() != n {
-            return Err(Error::rows("mg", "the matrix", a.nrows(), n, crate::error::SAME_SIZE));
-        }
-        let (grids, coarsest) = hierarchy(be, a, self.levels, self.smoother(), &mut unobserved)?;
-        let sizes = sizes(&grids);
-        if sizes != self.sizes {
-            self.work = Pool::new(Work::new(be, &grids)?);
-        }
-        (self.grids, self.coarsest, self.sizes) = (grids, coarsest, sizes);
-        Ok(())
     }
 
     /// The extents X, Y, Z of each grid, finest first.
@@ -285,29 +265,33 @@ unsafe impl<T: Real, B: StencilBackend<T>> Preconditioner<T, B> for StencilMulti
 }
 
 /// The grids, finest first, and the inverse of the coarsest operator.
-type Hierarchy<T, B> = (Vec<Level<T, B>>, Option<Mat<B, Dense<T>>>);
+pub(super) type Hierarchy<T, B> = (Vec<Level<T, B>>, Option<Mat<B, Dense<T>>>);
 
-fn sizes<T: Real, B: StencilBackend<T>>(grids: &[Level<T, B>]) -> Vec<[usize; 3]> {
+pub(super) fn sizes<T: Real, B: StencilBackend<T>>(grids: &[Level<T, B>]) -> Vec<[usize; 3]> {
     grids.iter().map(|level| level.grid.of().size()).collect()
 }
 
-fn hierarchy<T: Real, B: StencilBackend<T>>(
+/// The finest grid of a matrix.
+pub(super) fn finest_of<T: Real, B: StencilBackend<T>>(
     be: &B,
     a: &Mat<B, Csr<T>>,
-    levels: Option<usize>,
     smoother: PolynomialSmoother,
-    watcher: SetupWatcher<'_>,
-) -> Result<Hierarchy<T, B>> {
+) -> Result<StencilGrid<T, B>> {
     let diagonals = a.convert::<Dia<T>>(be).map_err(|error| match error {
         // Too many diagonals.
         spandrel_backend::Error::Format(_) => no_stencil(),
         other => other.into(),
     })?;
-    coarsened(be, finest(be, diagonals, smoother)?, levels, watcher)
+    finest(be, diagonals, smoother)
+}
+
+/// Returns true if no grid may follow this one, whatever its values are.
+pub(super) fn is_last(points: usize, count: usize, levels: Option<usize>) -> bool {
+    levels.is_some_and(|most| count >= most) || points <= COARSEST
 }
 
 /// The grids below a finest one.
-fn coarsened<T: Real, B: StencilBackend<T>>(
+pub(super) fn coarsened<T: Real, B: StencilBackend<T>>(
     be: &B,
     finest: StencilGrid<T, B>,
     levels: Option<usize>,
@@ -317,7 +301,7 @@ fn coarsened<T: Real, B: StencilBackend<T>>(
     loop {
         let count = grids.len();
         let Some(Level { grid: fine, to: way }) = grids.last_mut() else { break };
-        if levels.is_some_and(|most| count >= most) || fine.points() <= COARSEST {
+        if is_last(fine.points(), count, levels) {
             break;
         }
         let rows = fine.a().stencil_rows(be, fine.of(), 0, sampled_every(fine.points()))?;
@@ -364,7 +348,13 @@ fn finest<T: Real, B: StencilBackend<T>>(
 fn inverse_of_last<T: Real, B: StencilBackend<T>>(be: &B, grids: &[Level<T, B>]) -> Result<Option<Mat<B, Dense<T>>>> {
     let last = grids.last().map(|level| &level.grid).filter(|grid| grid.points() <= MOST_INVERTED);
     let Some(StencilGrid { of, a, .. }) = last else { return Ok(None) };
-    let (n, rows) = (of.points(), a.stencil_rows(be, of, 0, 1)?);
+    let inverse = inverted(of, &a.stencil_rows(be, of, 0, 1)?, grids.len() - 1)?;
+    Ok(Some(Mat::load(be, inverse)?))
+}
+
+/// The inverse of the operator of a grid, given its rows in the layout of [`Neighbours::rows`].
+pub(super) fn inverted<T: Real>(of: &Neighbours, rows: &[T], grid: usize) -> Result<Dense<T>> {
+    let n = of.points();
     let mut dense = vec![0.0; n * n];
     for (row, places) in rows.chunks_exact(NEIGHBOURS).enumerate() {
         for (at, value) in places.iter().enumerate() {
@@ -373,9 +363,8 @@ fn inverse_of_last<T: Real, B: StencilBackend<T>>(be: &B, grids: &[Level<T, B>])
             }
         }
     }
-    let not_positive = |Indefinite(row)| Error::NotPositive { method: "mg", grid: grids.len() - 1, row };
-    let inverse = inverse(n, &dense).map_err(not_positive)?;
+    let inverse = inverse(n, &dense).map_err(|Indefinite(row)| Error::NotPositive { method: "mg", grid, row })?;
     // By columns: entry (i, j) at i + n j.
     let columns = (0..n * n).map(|at| T::from_f64(inverse[at % n * n + at / n])).collect();
-    Ok(Some(Mat::load(be, Dense::new(n, n, columns)?)?))
+    Ok(Dense::new(n, n, columns)?)
 }
