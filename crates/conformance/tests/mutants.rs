@@ -397,6 +397,14 @@ fn stencils_and_grids() {
 }
 
 #[test]
+fn new_values_of_multigrid_over_stencils() {
+    let trial = "stencil-mg-update/dia/f64/broken/poisson2d:61x50";
+    caught(&[Flaw::ForgetsUpdate], &[(trial, "values 1")]);
+    caught(&[Flaw::KeepsOldValues], &[(trial, "values 1")]);
+    caught(&[Flaw::ReplaysNothing], &[(trial, "run 1 of a graph")]);
+}
+
+#[test]
 fn a_panic_is_a_failure_and_the_run_goes_on() {
     let mut report = Vec::new();
     let mut json = Vec::new();

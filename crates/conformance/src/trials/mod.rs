@@ -59,6 +59,7 @@ pub(crate) mod sptrsv_ways;
 #[cfg(not(test))]
 pub(crate) mod sptrsv_wraps;
 #[cfg(not(test))]
+pub(crate) mod stencil_updates;
 pub(crate) mod stencils;
 pub mod steps;
 pub(crate) mod transpose;
@@ -288,6 +289,7 @@ pub fn of_stencils<T: Real, D: spandrel_solvers::multigrid::StencilBackend<T> + 
 ) -> Vec<Trial> {
     let mut out = Vec::new();
     stencils::trials::<T, D>(fleet, &mut out);
+    stencil_updates::trials::<T, D>(fleet, &mut out);
     out
 }
 
