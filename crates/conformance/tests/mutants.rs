@@ -394,6 +394,7 @@ fn stencils_and_grids() {
     caught(&[Flaw::ReadsY], &[(trial, "found NaN")]);
     caught(&[Flaw::DropsLastEntry], &[(trial, "expected a bound of")]);
     caught(&[Flaw::DividesByDiagonal], &[(trial, "one over RowSum")]);
+    caught(&[Flaw::RepeatsColumn], &[(trial, "diagonal 1: ")]);
 }
 
 #[test]

@@ -48,6 +48,8 @@ pub(crate) enum Flaw {
     /// A residual starts from what lies in r instead of from b.
     ForgetsRightHandSide,
     /// The second of several right-hand sides is multiplied by the first's x.
+    /// The second of several right-hand sides is multiplied by the first's x, and a stencil's second diagonal is its
+    /// first.
     RepeatsColumn,
     /// A masked product writes the rows outside its mask too.
     IgnoresMask,

@@ -86,13 +86,10 @@ impl<T: Real, B: Stencils<T>> Stencils<T> for Broken<B> {
 
     fn stencil_diagonals(&self, a: &Self::Resident, of: &Neighbours) -> Result<Vec<Self::Vector>> {
         let mut made = self.inner.stencil_diagonals(&a.inner, of)?;
-        // As if the entries of the last row had no place.
-        if self.flaw == Flaw::DropsLastEntry
-            && let Some(main) = made.first_mut()
+        if self.flaw == Flaw::RepeatsColumn
+            && let [first, second, ..] = &mut made[..]
         {
-            let mut host = self.inner.download(main)?;
-            host.last_mut().into_iter().for_each(|v| *v = T::zero());
-            self.inner.write(&host, main)?;
+            self.inner.write(&self.inner.download(first)?, second)?;
         }
         Ok(made)
     }

@@ -86,7 +86,7 @@ fn whole<T: Real, B: Join, C: Communicator>(be: &Distributed<B, C>, rows: &Rows<
 
 /// Elements that go to the device at a time. The rows that they are read from should stay in the caches for all
 /// diagonals, and a copy to the device should not be short.
-const UPLOADED: usize = 1 << 17;
+const UPLOADED: usize = 1 << 18;
 
 /// `out` <- the entries of these rows, from row `begin` of them on, that lie `offset` columns to the right of the main
 /// diagonal.
