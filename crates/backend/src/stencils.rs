@@ -69,8 +69,8 @@ pub trait Stencils<T: Real>: Load<Dia<T>> + Backend<T> {
         inverse: &mut Self::Vector,
     ) -> Result<Spectrum>;
 
-    /// The places of the rows `begin`, `begin` + `step`, `begin` + 2 `step`, ...: see [`Neighbours::rows`]. Blocks; must
-    /// not be recorded.
+    /// The places of the rows `begin`, `begin` + `step`, `begin` + 2 `step`, ...: see [`Neighbours::rows`]. Blocks;
+    /// must not be recorded.
     ///
     /// # Errors
     /// [`crate::Error::Shape`] for a matrix of another grid, or a step of 0.

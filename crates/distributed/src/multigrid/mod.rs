@@ -185,9 +185,9 @@ impl<T: Real, B: MultigridDevice<T>> DistributedMultigrid<T, B> {
         Self::of(be, rows, grids, smoother, GATHERED)
     }
 
-    /// As [`DistributedMultigrid::new`] for a matrix that is known to equal its transpose; values below its diagonal may
-    /// not be read. Grids of at most `gathered` points, and all of at most 2,000, are brought to every rank; the bits do
-    /// not depend on it.
+    /// As [`DistributedMultigrid::new`] for a matrix that is known to equal its transpose; values below its diagonal
+    /// may not be read. Grids of at most `gathered` points, and all of at most 2,000, are brought to every rank; the
+    /// bits do not depend on it.
     ///
     /// # Errors
     /// As [`DistributedMultigrid::new`].
