@@ -60,6 +60,7 @@ pub(crate) mod sptrsv_ways;
 pub(crate) mod sptrsv_wraps;
 #[cfg(not(test))]
 pub(crate) mod stencil_updates;
+#[cfg(not(test))]
 pub(crate) mod stencils;
 pub mod steps;
 pub(crate) mod transpose;

@@ -137,8 +137,8 @@ fn operations<T: Real, D: StencilBackend<T>>(be: &D, spec: &str) -> Verdict {
     if !m.coarser_stencil_into(be, &of, &to, &mut coarse)? {
         return Err(wrong("no room for values of the same type"));
     }
-    let of_coarse = coarse.stencil_rows(be, &next, 1)?;
-    same("a coarser matrix in place", &of_coarse, &wanted.stencil_rows(be, &next, 1)?)?;
+    let of_coarse = coarse.stencil_rows(be, &next, 0, 1)?;
+    same("a coarser matrix in place", &of_coarse, &wanted.stencil_rows(be, &next, 0, 1)?)?;
     refused(m.coarser_stencil_into(be, &of, &to, &mut other), "the coarse grid")?;
 
     let mut together = [Backend::<T>::zeros(be, of.points())?, Backend::<T>::zeros(be, next.points())?];
@@ -156,12 +156,12 @@ fn operations<T: Real, D: StencilBackend<T>>(be: &D, spec: &str) -> Verdict {
     let mut rows = Vec::new();
     let asked = [(m.resident(), &of, 3), (coarse.resident(), &next, 1)];
     be.stencil_samples(&asked, &mut |all| rows = all.to_vec())?;
-    same("rows of several grids", &rows, &[m.stencil_rows(be, &of, 3)?, of_coarse].concat())?;
+    same("rows of several grids", &rows, &[m.stencil_rows(be, &of, 0, 3)?, of_coarse].concat())?;
 
     if coarse.copy_stencil(be, &m)? || !other.copy_stencil(be, &m)? {
         return Err(wrong("a matrix is copied to one of the same size, and to no other"));
     }
-    same("a copy", &other.stencil_rows(be, &of, 1)?, &m.stencil_rows(be, &of, 1)?)?;
+    same("a copy", &other.stencil_rows(be, &of, 0, 1)?, &m.stencil_rows(be, &of, 0, 1)?)?;
     let mut dense = Mat::<D, Dense<T>>::load(be, Dense::new(2, 2, vec![T::one(); 4])?)?;
     refused(dense.update_values(be, &[T::one(); 3]), "values")?;
     dense.update_dense(be, &Dense::new(2, 2, vec![T::zero(), T::one(), T::one(), T::one()])?)?;

@@ -40,7 +40,7 @@ type State = (Vec<([usize; 3], Option<Coarsening>)>, (usize, u64), Vec<Vec<u64>>
 fn state<T: Real>(be: &Cpu, m: &Cycle<T>) -> State {
     let mut found = Vec::new();
     for Level { grid, .. } in &m.grids {
-        found.push(bits(&grid.a.stencil_rows(be, &grid.of, 1).unwrap()));
+        found.push(bits(&grid.a.stencil_rows(be, &grid.of, 0, 1).unwrap()));
         found.push(bits(&be.download(&grid.inverse).unwrap()));
         found.push(vec![grid.bound.to_bits(), grid.a.nnz() as u64]);
     }
