@@ -310,7 +310,8 @@ impl<T: Real, B: AmgBackend<T>> Amg<T, B> {
     }
 }
 
-// SAFETY: which operations are enqueued depends on the diagonals that are kept and on degrees and bounds of the grids, which change only while nothing borrows the preconditioner. Its buffers are those of the matrices, these
+// SAFETY: which operations are enqueued depends on the diagonals that are kept and on degrees and bounds of the grids,
+// which change only while nothing borrows the preconditioner. Its buffers are those of the matrices, these
 // diagonals, `inv_diag` and `work`, which are neither replaced nor lent out.
 unsafe impl<T: Real, B: AmgBackend<T>> Preconditioner<T, B> for Amg<T, B> {
     fn len(&self) -> Option<usize> {

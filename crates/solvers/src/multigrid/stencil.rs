@@ -209,8 +209,8 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
             None => 0,
             Some(to) => {
                 let [fine, coarse] = [grid.points(), to.coarse().iter().product()].map(|n| (n * T::BYTES) as u64);
-                // The smoothings; a copy of the right-hand side for each residual; restriction and prolongation.
-                2 * degree * grid.a().spmv_bytes() + (passes + 2 * 2 + 3) * fine + 2 * coarse
+                // The smoothings; the right-hand side of each residual; restriction and prolongation.
+                2 * degree * grid.a().spmv_bytes() + (passes + 2 + 3) * fine + 2 * coarse
             }
         };
         self.coarsest.as_ref().map_or(0, Mat::spmv_bytes) + self.grids.iter().map(grid).sum::<u64>()
