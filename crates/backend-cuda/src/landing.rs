@@ -98,8 +98,8 @@ impl Landing {
         Ok(bytemuck::pod_read_unaligned(&pinned.as_mut_slice()[..bytes]))
     }
 
-    /// Copies `bytes` bytes from each address and waits for all enqueued work. Returns the copies in order, aligned to 16 bytes, or `None` if
-    /// the gate is closed. `gate` is the address of a monitor, or null.
+    /// Copies `bytes` bytes from each address and waits for all enqueued work. Returns the copies in order, aligned to
+    /// 16 bytes, or `None` if the gate is closed. `gate` is the address of a monitor, or null.
     ///
     /// # Errors
     /// Those of the driver and of the work before; [`Error::OutOfMemory`] for page-locked memory.

@@ -180,8 +180,8 @@ impl<'a> Search<'a> {
         };
         let at = self.head.address(3 * self.copy as usize);
         let landing = &mut *self.cuda.landing().borrow_mut();
-        // A short search ends with the first levels. In a longer one, further levels are enqueued before the host looks,
-        // so that the device does not wait for it; levels past the end change nothing.
+        // A short search ends with the first levels. In a longer one, further levels are enqueued before the host
+        // looks, so that the device does not wait for it; levels past the end change nothing.
         let mut is_long = false;
         enqueue()?;
         loop {

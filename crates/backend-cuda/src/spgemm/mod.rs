@@ -3,8 +3,8 @@
 //! Layout: a plan says which rows of C each kernel takes, and lists the slices of long rows. The pattern is read from
 //! the matrices. Order: stored.
 //! Cost of the pattern: the columns of A, and of the rows of B that A needs, are read three times; the columns of C are
-//! written once; the host waits twice, or three times if rows of C have many products. Cost of the values: A, the rows of
-//! B, and row pointers and columns of C are read once, values of C are written once. Kernels: kernels/spgemm.cu.
+//! written once; the host waits twice, or three times if rows of C have many products. Cost of the values: A, the rows
+//! of B, and row pointers and columns of C are read once, values of C are written once. Kernels: kernels/spgemm.cu.
 
 mod classes;
 mod pattern;
