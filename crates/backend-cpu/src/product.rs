@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::ops::Range;
 
 use spandrel_backend::error::{expect_columns, expect_len};
-use spandrel_backend::{Backend, Coeff, Gate, Result};
+use spandrel_backend::{Coeff, Gate, Result};
 use spandrel_formats::{Ordinal, Real};
 
 use crate::backend::axpby_slice;
@@ -78,7 +78,7 @@ pub(crate) fn spmv<T: Real>(
     b: Coeff<'_, T, Scalar<T>>,
     y: &mut Vector<T>,
 ) -> Result<()> {
-    columns("spmv", cpu, gate, a, m, 1, x, b, y)
+    columns("spmv", cpu, gate, a, m, 1, x, b, None, y)
 }
 
 /// As [`spmv`], where `m` is the transpose of the matrix.
@@ -91,7 +91,7 @@ pub(crate) fn spmv_transposed<T: Real>(
     b: Coeff<'_, T, Scalar<T>>,
     y: &mut Vector<T>,
 ) -> Result<()> {
-    columns("spmv_transposed", cpu, gate, a, m, 1, x, b, y)
+    columns("spmv_transposed", cpu, gate, a, m, 1, x, b, None, y)
 }
 
 /// Y <- a A X + b Y for `k` columns. A block of rows is read from memory once, and from cache for the other columns.
@@ -105,10 +105,11 @@ pub(crate) fn spmm<T: Real>(
     b: Coeff<'_, T, Scalar<T>>,
     y: &mut Vector<T>,
 ) -> Result<()> {
-    columns("spmm", cpu, gate, a, m, k, x, b, y)
+    columns("spmm", cpu, gate, a, m, k, x, b, None, y)
 }
 
-/// As [`spmm`], under the name `op`. Kernels index without checks, so a wrong size has to stop here.
+/// As [`spmm`], under the name `op`. The old Y is first overwritten with `old`, if that is given. Kernels index without
+/// checks, so a wrong size has to stop here.
 fn columns<T: Real>(
     op: &'static str,
     cpu: &Cpu,
@@ -118,53 +119,36 @@ fn columns<T: Real>(
     k: usize,
     x: &Vector<T>,
     b: Coeff<'_, T, Scalar<T>>,
+    old: Option<&Vector<T>>,
     y: &mut Vector<T>,
 ) -> Result<()> {
     let (nrows, ncols) = (m.nrows(), m.ncols());
     expect_columns(op, "x", x.len(), ncols, k)?;
     expect_columns(op, "y", y.len(), nrows, k)?;
+    if let Some(old) = old {
+        expect_columns(op, "b", old.len(), nrows, k)?;
+    }
     if !open(gate) {
         return Ok(());
     }
     let (a, b, simd) = (value(a), value(b), cpu.simd());
-    let (x, y) = (x.as_slice(), Shared::new(y.as_mut_slice()));
+    let (x, old, y) = (x.as_slice(), old.map(Vector::as_slice), Shared::new(y.as_mut_slice()));
     m.partition().run(cpu, |task| {
-        form(simd, a, m, task, k, x, b, nrows, ncols, y, &mut Buffer::new());
+        form(simd, a, m, task, k, x, b, old, nrows, ncols, y, &mut Buffer::new());
     });
     Ok(())
 }
 
 /// r <- b - A x. A chunk of b is copied to r just before its rows are formed, and read from cache then.
-pub(crate) fn residual<T: Real, M: Rows<T>>(
+pub(crate) fn residual<T: Real>(
     cpu: &Cpu,
     gate: Gate<'_, Cpu>,
-    m: &M,
+    m: &impl Rows<T>,
     b: &Vector<T>,
     x: &Vector<T>,
     r: &mut Vector<T>,
 ) -> Result<()> {
-    let (nrows, ncols, minus) = (m.nrows(), m.ncols(), -T::one());
-    for (what, len, expected) in [("b", b.len(), nrows), ("x", x.len(), ncols), ("r", r.len(), nrows)] {
-        expect_len("residual", what, len, expected)?;
-    }
-    if m.perm().is_some() {
-        cpu.copy(gate, b, r)?;
-        return spmv(cpu, gate, Coeff::host(minus), m, x, Coeff::one(), r);
-    }
-    if !open(gate) {
-        return Ok(());
-    }
-    let (b, x, r, simd) = (b.as_slice(), x.as_slice(), Shared::new(r.as_mut_slice()), cpu.simd());
-    m.partition().run(cpu, |task| {
-        let mut buffer = Buffer::new();
-        for start in task.clone().step_by(M::CHUNK) {
-            let rows = start..task.end.min(start + M::CHUNK);
-            // SAFETY: tasks own disjoint rows of r.
-            unsafe { r.part(rows.clone()) }.copy_from_slice(&b[rows.clone()]);
-            form(simd, minus, m, rows, 1, x, T::one(), nrows, ncols, r, &mut buffer);
-        }
-    });
-    Ok(())
+    columns("residual", cpu, gate, Coeff::host(-T::one()), m, 1, x, Coeff::one(), Some(b), r)
 }
 
 /// Computes the rows `task` of k columns of Y, chunk by chunk.
@@ -176,6 +160,7 @@ fn form<T: Real, M: Rows<T>>(
     k: usize,
     x: &[T],
     b: T,
+    old: Option<&[T]>,
     nrows: usize,
     ncols: usize,
     y: Shared<T>,
@@ -193,12 +178,18 @@ fn form<T: Real, M: Rows<T>>(
                         // SAFETY: a permutation maps disjoint stored rows onto disjoint rows of y, all inside each
                         // column.
                         let y = unsafe { y.at(column * nrows + i as usize) };
+                        if let Some(old) = old {
+                            *y = old[column * nrows + i as usize];
+                        }
                         *y = if b.is_zero() { a * acc } else { fma(a, acc, b * *y) };
                     }
                 }
                 None => {
                     // SAFETY: tasks own disjoint rows of each of the k columns of Y.
                     let y = unsafe { y.part(column * nrows + rows.start..column * nrows + rows.end) };
+                    if let Some(old) = old {
+                        y.copy_from_slice(&old[column * nrows + rows.start..column * nrows + rows.end]);
+                    }
                     if b.is_zero() {
                         m.accumulate(simd, rows.clone(), x, y);
                         scale(simd, a, y);
@@ -259,7 +250,7 @@ pub(crate) fn spmv_dot<T: Real, M: Rows<T>>(
             for start in task.clone().step_by(M::CHUNK) {
                 let rows = start..task.end.min(start + M::CHUNK);
                 let (first, last) = (start / BLOCK, rows.end.div_ceil(BLOCK));
-                form(simd, T::one(), m, rows.clone(), 1, x, T::zero(), nrows, ncols, y, &mut buffer);
+                form(simd, T::one(), m, rows.clone(), 1, x, T::zero(), None, nrows, ncols, y, &mut buffer);
                 // SAFETY: tasks own disjoint rows of y (blockwise also through the permutation) and, as they begin at
                 // multiples of BLOCK, disjoint partial results.
                 let (y, wy) = unsafe { (y.part(rows.clone()), partials.part(first..last)) };
