@@ -49,6 +49,7 @@ mod persistent;
 mod pieces;
 pub mod probe;
 pub mod profile;
+mod registers;
 mod renumber;
 mod runs;
 mod scan;

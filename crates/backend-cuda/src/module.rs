@@ -17,8 +17,9 @@ use ruzstd::decoding::FrameDecoder;
 use spandrel_backend::Result;
 
 use crate::error::failed;
+use crate::registers::absolute;
 
-/// A text of PTX, in parts.
+/// A text of PTX, in parts, with [relative](crate::registers) register numbers.
 #[derive(Debug)]
 struct Text {
     /// The groups one after the other, each compressed separately.
@@ -63,7 +64,7 @@ impl Text {
     /// The unpacked text of a part; `None` if it does not exist.
     fn part(&self, at: usize) -> Option<String> {
         let Part { group, at, len, .. } = *self.parts.get(at)?;
-        Some(self.group(group)?.get(at..at + len)?.to_owned())
+        absolute(self.group(group)?.get(at..at + len)?)
     }
 
     /// The text with only the kernel `entry`. The driver compiles it at the kernel's first launch. To compile a whole
@@ -81,8 +82,8 @@ impl Text {
     fn whole(&self) -> Option<String> {
         let groups: Option<Vec<String>> = (0..self.groups.len()).map(|number| self.group(number)).collect();
         let groups = groups?;
-        let part = |part: &Part| groups.get(part.group)?.get(part.at..part.at + part.len);
-        Some(self.parts.iter().map(part).collect::<Option<Vec<&str>>>()?.join(ENTRY))
+        let part = |part: &Part| absolute(groups.get(part.group)?.get(part.at..part.at + part.len)?);
+        Some(self.parts.iter().map(part).collect::<Option<Vec<String>>>()?.join(ENTRY))
     }
 }
 
