@@ -111,8 +111,6 @@ struct Search<'a> {
     counts: Buffer<u32>,
     sums: Buffer<u32>,
     head: Buffer<u32>,
-    /// The copy in `head` that the next level reads.
-    copy: u32,
     blocks: usize,
 }
 
@@ -134,7 +132,6 @@ impl<'a> Search<'a> {
             counts: Buffer::uninit(stream, n, "children of rows")?,
             sums: Buffer::uninit(stream, blocks, "children of rows")?,
             head: Buffer::zeros(stream, 6, "the level of a search")?,
-            copy: 0,
             blocks,
         })
     }
@@ -156,18 +153,18 @@ impl<'a> Search<'a> {
 
     /// Numbers all rows that a search from `root` reaches, after `reached` others. Returns the new number of those, and
     /// the number of levels so far; stops once these are more than `most`. Blocks.
-    fn run<T: Real>(&mut self, root: u32, reached: usize, most: usize) -> Result<(usize, usize)> {
+    fn run<T: Real>(&self, root: u32, reached: usize, most: usize) -> Result<(usize, usize)> {
         let (order, parents, head) = (self.order.pointer(), self.parents.pointer(), self.head.pointer());
         let (ptr, cols, counts, sums) = (self.ptr, self.cols, self.counts.pointer(), self.sums.pointer());
-        let seat = SeatRenumber { ptr, cols, order, parents, root, reached: reached as u32, head, copy: self.copy };
+        let seat = SeatRenumber { ptr, cols, order, parents, root, reached: reached as u32, head, copy: 0 };
         // SAFETY: seat_renumber(ptr, cols, order, parents, root, reached, head, copy), one thread block. The root is a
         // row that is not in the order, so fewer than all rows are.
         unsafe { self.cuda.launch::<T, _>(SeatRenumber::ENTRY, Grid::of(1, THREADS as u32), &seat)? };
         let grid = Grid::of(self.blocks, THREADS as u32);
-        // An even number of levels, so that the copy that the next level reads stays the same.
+        // An even number of levels, so that the first of them always reads the first copy in `head`.
         let enqueue = || {
             (0..LEVELS as u32).try_for_each(|level| {
-                let copy = self.copy ^ (level & 1);
+                let copy = level & 1;
                 let count = CountRenumber { ptr, cols, order, parents, head, copy, counts, sums };
                 let place = PlaceRenumber { ptr, cols, order, parents, counts, sums, head, copy };
                 // SAFETY: count_renumber and place_renumber with the same thread blocks, a sum for each; an element of
@@ -178,7 +175,6 @@ impl<'a> Search<'a> {
                 }
             })
         };
-        let at = self.head.address(3 * self.copy as usize);
         let landing = &mut *self.cuda.landing().borrow_mut();
         // A short search ends with the first levels. In a longer one, further levels are enqueued before the host
         // looks, so that the device does not wait for it; levels past the end change nothing.
@@ -187,7 +183,7 @@ impl<'a> Search<'a> {
         loop {
             let more = || if is_long { enqueue() } else { Ok(()) };
             // SAFETY: three words of `head` lie there.
-            let [begin, end, levels]: [u32; 3] = unsafe { landing.fetch_ahead(self.cuda.stream(), at, more)? };
+            let [begin, end, levels]: [u32; 3] = unsafe { landing.fetch_ahead(self.cuda.stream(), head, more)? };
             if begin == end || levels as usize > most {
                 return Ok((end as usize, levels as usize));
             }
@@ -256,7 +252,7 @@ impl<T: Real> Renumber<Csr<T>> for Cuda {
     fn breadth_first(&self, a: &CudaCsr<T>, levels: usize) -> Result<Option<CudaNumbering>> {
         not_recorded(self, "a search")?;
         expect_len("breadth_first", "a row", a.ncols(), a.nrows())?;
-        let mut search = Search::new(self, a)?;
+        let search = Search::new(self, a)?;
         let (mut reached, mut from) = (0, 0);
         while let Some(root) = search.root::<T>(from)? {
             let (now, so_far) = search.run::<T>(root, reached, levels)?;
