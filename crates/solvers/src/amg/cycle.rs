@@ -12,7 +12,7 @@ use super::polynomial::{self, Step, steps};
 const STAND_IN: usize = polynomial::DEGREES;
 
 /// A matrix that a cycle multiplies with.
-pub trait AmgOperator<T: Real, B: Backend<T>> {
+pub trait AmgOperator<T: Real, B: Backend<T>>: Operator<T, B> {
     /// y <- a A x + b y. See [`Spmv::spmv`].
     ///
     /// # Errors
@@ -26,39 +26,6 @@ pub trait AmgOperator<T: Real, B: Backend<T>> {
         b: T,
         y: &mut B::Vector,
     ) -> spandrel_backend::Result<()>;
-
-    /// r <- b - A x.
-    ///
-    /// # Errors
-    /// Those of the backend.
-    fn residual(
-        &self,
-        be: &B,
-        gate: Gate<'_, B>,
-        b: &B::Vector,
-        x: &B::Vector,
-        r: &mut B::Vector,
-    ) -> spandrel_backend::Result<()> {
-        be.copy(gate, b, r)?;
-        self.product(be, gate, -T::one(), x, T::one(), r)
-    }
-
-    /// y <- A x; wy <- w . y. Only a K-cycle calls it.
-    ///
-    /// # Errors
-    /// Those of the backend.
-    fn product_dot(
-        &self,
-        be: &B,
-        gate: Gate<'_, B>,
-        x: &B::Vector,
-        y: &mut B::Vector,
-        w: &B::Vector,
-        wy: &mut B::Scalar,
-    ) -> spandrel_backend::Result<()> {
-        self.product(be, gate, T::one(), x, T::zero(), y)?;
-        be.dot(gate, w, y, wy)
-    }
 }
 
 impl<T: Real, B: Spmv<Csr<T>>> AmgOperator<T, B> for Mat<B, Csr<T>> {
@@ -72,27 +39,6 @@ impl<T: Real, B: Spmv<Csr<T>>> AmgOperator<T, B> for Mat<B, Csr<T>> {
         y: &mut B::Vector,
     ) -> spandrel_backend::Result<()> {
         self.spmv(be, gate, Coeff::host(a), x, Coeff::host(b), y)
-    }
-    fn residual(
-        &self,
-        be: &B,
-        gate: Gate<'_, B>,
-        b: &B::Vector,
-        x: &B::Vector,
-        r: &mut B::Vector,
-    ) -> spandrel_backend::Result<()> {
-        Operator::residual(self, be, gate, b, x, r)
-    }
-    fn product_dot(
-        &self,
-        be: &B,
-        gate: Gate<'_, B>,
-        x: &B::Vector,
-        y: &mut B::Vector,
-        w: &B::Vector,
-        wy: &mut B::Scalar,
-    ) -> spandrel_backend::Result<()> {
-        self.apply_dot(be, gate, x, y, w, wy, None)
     }
 }
 

@@ -80,7 +80,7 @@ impl<V, S> Krylov<V, S> {
     ) -> spandrel_backend::Result<()> {
         cycle(work, x)?;                                                                    // c = x
         be.hadamard(gate, diagonal, x, &mut self.weighted)?;
-        a.product_dot(be, gate, x, &mut self.v, &self.weighted, &mut self.rho)?;            // v = A' c, c'D v
+        a.apply_dot(be, gate, x, &mut self.v, &self.weighted, &mut self.rho, None)?;        // v = A' c, c'D v
         Self::guarded::<T, B>(be, gate, (&self.one, &mut self.sum), &mut self.rho)?;
         if let Some((s, _)) = Self::operands(work) {
             be.dot(gate, &self.weighted, s, &mut self.alpha)?;
@@ -89,7 +89,7 @@ impl<V, S> Krylov<V, S> {
         }
         cycle(work, &mut self.d)?;
         let Some((s, w)) = Self::operands(work) else { return Ok(()) };
-        a.product_dot(be, gate, &self.d, w, &self.weighted, &mut self.gamma)?;              // w = A' d, c'D w
+        a.apply_dot(be, gate, &self.d, w, &self.weighted, &mut self.gamma, None)?;          // w = A' d, c'D w
         let back = Coeff::ratio(&self.gamma, &self.rho).negated();
         be.axpby(gate, back, x, Coeff::one(), &mut self.d)?;                                // d = d - gamma/rho c
         be.axpby(gate, back, &self.v, Coeff::one(), w)?;                                    // w = w - gamma/rho v
