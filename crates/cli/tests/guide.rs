@@ -59,13 +59,6 @@ fn redacted(line: &str) -> String {
 /// The pictures that the commands of a chapter drew, by name.
 type Pictures = Vec<(String, Vec<u8>)>;
 
-/// A line without its times, and without the messages of ranks: iterations that are enqueued behind the stop send some
-/// too, and how many there are depends on the time that the first ones take (decision 60).
-fn unvarying(line: &str) -> String {
-    let line = redacted(line);
-    line.split_once("; messages ").map_or(line.clone(), |(before, _)| before.to_owned())
-}
-
 /// The chapter with the outputs that the program prints now, the differences from what is written, and the pictures.
 fn run(chapter: &str, text: &str) -> (String, Vec<String>, Pictures) {
     let folder = tempfile::tempdir().expect("a temporary folder");
@@ -83,7 +76,7 @@ fn run(chapter: &str, text: &str) -> (String, Vec<String>, Pictures) {
         if line.starts_with("```") {
             is_picture = false;
             block = match (block, line) {
-                (None, "```console") => Some(unvarying),
+                (None, "```console") => Some(redacted),
                 (None, "```console,varies") => Some(|line| line.split(' ').next().unwrap_or_default().to_owned()),
                 (None, "```console,picture") => {
                     is_picture = true;
