@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Entries, Error, Gate, Result};
+use spandrel_backend::{Entries, Error, Gate, Received, Result};
 use spandrel_formats::Real;
 use spandrel_formats::index::Ordinal;
 
@@ -117,15 +117,11 @@ impl<T: Real> Entries<T> for Cpu {
         buffer.put(turn, places.places.iter().map(|&place| from[place as usize]))
     }
 
-    fn receive_entries(
-        &self,
-        turn: u64,
-        peer: &Arc<CpuSendBuffer>,
-        sent: Range<usize>,
-        to: &mut Vector<T>,
-        at: usize,
-    ) -> Result<()> {
-        let range = range("receive_entries", to.len(), at, sent.len())?;
-        peer.take(turn, sent, &mut to.as_mut_slice()[range])
+    fn receive_entries(&self, turn: u64, from: &[Received<Arc<CpuSendBuffer>>], to: &mut Vector<T>) -> Result<()> {
+        let ranges = from.iter().map(|part| range("receive_entries", to.len(), part.at, part.sent.len()));
+        let ranges: Vec<Range<usize>> = ranges.collect::<Result<_>>()?;
+        from.iter()
+            .zip(ranges)
+            .try_for_each(|(part, range)| part.peer.take(turn, part.sent.clone(), &mut to.as_mut_slice()[range]))
     }
 }

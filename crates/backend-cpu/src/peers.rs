@@ -53,6 +53,7 @@ impl CpuSendBuffer {
 impl Peers for Cpu {
     type SendBuffer = CpuSendBuffer;
     type Peer = Arc<CpuSendBuffer>;
+    const MOST_RANKS: usize = usize::MAX;
 
     fn send_buffer(&self, bytes: usize) -> Result<Option<CpuSendBuffer>> {
         let words = bytes.div_ceil(size_of::<u64>());
@@ -67,12 +68,6 @@ impl Peers for Cpu {
     fn peer(&self, buffer: Arc<CpuSendBuffer>) -> Result<Option<Arc<CpuSendBuffer>>> {
         Ok(Some(buffer))
     }
-    fn publish(&self, _: u64, _: &CpuSendBuffer) -> Result<()> {
-        Ok(())
-    }
-    fn follow(&self, _: u64, _: &Arc<CpuSendBuffer>) -> Result<()> {
-        Ok(())
-    }
     fn joined_to_peers<R>(&self, sums: &Arc<PeerSums<Self>>, work: impl FnOnce(&Self) -> R) -> R {
         work(&self.with_sums(Sums::Peers(Arc::clone(sums))))
     }
@@ -86,7 +81,6 @@ pub(crate) fn complete<T: Real, const N: usize>(cpu: &Cpu, sums: &PeerSums<Cpu>,
     let own = partials.len() / N;
     let turn = sums.begin(own)?;
     sums.buffer().put(turn, partials.iter().copied())?;
-    cpu.publish(turn, sums.buffer())?;
     sums.meet(size_of_val(partials))?;
     let mut roots = [T::zero(); N];
     cpu.scratch().with(sums.blocks(), |all: &mut [T]| -> Result<()> {

@@ -26,7 +26,7 @@ impl Cuda {
         out: &mut Scalar<T>,
     ) -> Result<()> {
         let n = x.len();
-        let tree = self.tree(n, [out.pointer(), Address::NULL])?;
+        let tree = self.tree::<T>(n, [out.pointer(), Address::NULL])?;
         // The host takes the root of what it completes.
         let device_root = u32::from(root && !self.is_joined());
         let (x, y, gated) = (x.pointer(), y.pointer(), gate_pointer(gate));
@@ -58,7 +58,7 @@ impl Cuda {
     ) -> Result<()> {
         let n = v.len();
         expect_len(op, "r", r.len(), n)?;
-        let tree = self.tree(n, [rr.pointer(), Address::NULL])?;
+        let tree = self.tree::<T>(n, [rr.pointer(), Address::NULL])?;
         let (count, alpha, v, r) = (n as u64, CoeffArg::from(alpha), v.pointer(), r.pointer());
         // SAFETY: residual_step_vector(n, alpha, v, r, checks, tree, monitor) on vectors of n elements.
         unsafe {
@@ -241,7 +241,7 @@ impl<T: Real> Backend<T> for Cuda {
         let n = d.len();
         expect_len("hadamard_dot", "r", r.len(), n)?;
         expect_len("hadamard_dot", "z", z.len(), n)?;
-        let tree = self.tree(n, [rz.pointer(), Address::NULL])?;
+        let tree = self.tree::<T>(n, [rz.pointer(), Address::NULL])?;
         let (count, d, r, z, monitor) = (n as u64, d.pointer(), r.pointer(), z.pointer(), gate_pointer(gate));
         // SAFETY: hadamard_dot_vector(n, d, r, z, tree, gate) on vectors of n elements.
         unsafe {

@@ -420,13 +420,9 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
         y: &mut Vector<T>,
         w: &Vector<T>,
         wy: &mut Scalar<T>,
-        yy: Option<&mut Scalar<T>>,
+        mut yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
-        if self.is_joined() {
-            <Self as Spmv<Bdia<T>>>::spmv(self, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
-            return self.dots(gate, w, y, wy, yy);
-        }
-        let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
+        let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy.as_deref_mut())?;
         let (values, stride, diagonals, bands) = (m.values.pointer(), m.stride as u64, m.diagonals, m.bands);
         let (nrows, ncols) = (m.nrows as u64, m.ncols as u64);
         // SAFETY: as in `spmv`, with w; `arrivals` is a count for each block of 1024 rows.
@@ -459,8 +455,9 @@ impl<T: Real> Spmv<Bdia<T>> for Cuda {
                     let parameters = SpmvDotSmall { values, stride, diagonals, bands, offsets, nrows, ncols, product };
                     self.launch::<T, _>(entry, m.grid(SMALL_ROWS, SMALL_ROWS), &parameters)
                 }
-            }
+            }?;
         }
+        self.complete_dots(gate, m.nrows, wy, yy)
     }
 }
 

@@ -39,7 +39,7 @@ impl Cuda {
         if let Some(s) = s {
             expect_len("bicgstab_update", "s", s.len(), n)?;
         }
-        let tree = self.tree(n, [rr.pointer(), rho.pointer()])?;
+        let tree = self.tree::<T>(n, [rr.pointer(), rho.pointer()])?;
         let (count, alpha, omega) = (n as u64, CoeffArg::from(alpha), CoeffArg::from(omega));
         let (p, s, t, shadow) = (p.pointer(), s.map_or(Address::NULL, Vector::pointer), t.pointer(), shadow.pointer());
         let (x, r) = (x.pointer(), r.pointer());
@@ -85,7 +85,7 @@ impl<T: Real> BicgstabSteps<T> for Cuda {
     }
 
     fn bicgstab_first(&self, on: BicgstabFirst<'_, Vector<T>, Scalar<T>>, monitor: &mut Monitor) -> Result<()> {
-        if self.is_joined() {
+        if self.sums_need_host() {
             return bicgstab_first_in_parts(self, on, monitor);
         }
         let BicgstabFirst { rho, rv, v, r, ss } = on;
@@ -96,11 +96,13 @@ impl<T: Real> BicgstabSteps<T> for Cuda {
             phase: Phase::Half as u32,
             ..ChecksArg::default()
         };
-        self.residual_step_checked("bicgstab_first", Coeff::ratio(rho, rv), v, r, ss, checks, monitor.pointer())
+        let (alpha, step) = (Coeff::ratio(rho, rv), self.checks_of_step(checks));
+        self.residual_step_checked("bicgstab_first", alpha, v, r, &mut *ss, step, monitor.pointer())?;
+        self.complete_checked(monitor, v.len(), checks, [ss])
     }
 
     fn bicgstab_second(&self, on: BicgstabSecond<'_, Vector<T>, Scalar<T>>, monitor: &mut Monitor) -> Result<()> {
-        if self.is_joined() {
+        if self.sums_need_host() {
             return bicgstab_second_in_parts(self, on, monitor);
         }
         let BicgstabSecond { rho, rv, ts, tt, p, s, t, shadow, x, r, rr, rho_next } = on;
@@ -114,8 +116,10 @@ impl<T: Real> BicgstabSteps<T> for Cuda {
             ..ChecksArg::default()
         };
         let (alpha, omega) = (Coeff::ratio(rho, rv), Coeff::ratio(ts, tt));
-        let update = BicgstabUpdate { alpha, p, omega, s, t, shadow, x, r, rr, rho: rho_next };
-        self.bicgstab_update_checked(update, checks, monitor.pointer())
+        let sums = (&mut *rr, &mut *rho_next);
+        let update = BicgstabUpdate { alpha, p, omega, s, t, shadow, x, r, rr: sums.0, rho: sums.1 };
+        self.bicgstab_update_checked(update, self.checks_of_step(checks), monitor.pointer())?;
+        self.complete_checked(monitor, p.len(), checks, [rr, rho_next])
     }
 
     fn bicgstab_direction(&self, on: BicgstabDirection<'_, Vector<T>, Scalar<T>>, monitor: &mut Monitor) -> Result<()> {

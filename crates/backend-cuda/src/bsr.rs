@@ -155,13 +155,9 @@ impl<T: Real> Spmv<Bsr<T>> for Cuda {
         y: &mut Vector<T>,
         w: &Vector<T>,
         wy: &mut Scalar<T>,
-        yy: Option<&mut Scalar<T>>,
+        mut yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
-        if self.is_joined() {
-            <Self as Spmv<Bsr<T>>>::spmv(self, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
-            return self.dots(gate, w, y, wy, yy);
-        }
-        let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
+        let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy.as_deref_mut())?;
         let entries = [
             SpmvDotBsr::ANY,
             SpmvDotBsr::DIM_2,
@@ -175,7 +171,8 @@ impl<T: Real> Spmv<Bsr<T>> for Cuda {
         let parameters = SpmvDotBsr { matrix: m.parameters(), product: product.counted(&m.arrivals) };
         // SAFETY: the arrays of the matrix, a count for each block of 1024 rows; the lengths of x, y and w were
         // compared.
-        unsafe { self.launch::<T, _>(entry, grid, &parameters) }
+        unsafe { self.launch::<T, _>(entry, grid, &parameters)? };
+        self.complete_dots(gate, m.nrows, wy, yy)
     }
 }
 

@@ -19,7 +19,7 @@ impl Cuda {
     fn binade_of<S: Real>(&self, gate: Gate<'_, Self>, x: &Vector<S>, out: &mut Scalar<f64>) -> Result<()> {
         let n = x.len();
         // Room for a result of every thread block.
-        let results = self.tree(n, [Address::NULL; 2])?.partials;
+        let results = self.tree::<S>(n, [Address::NULL; 2])?.partials;
         let grid = Grid::of(n.div_ceil(BLOCK).min(SEARCHERS * self.multiprocessors()), 256);
         let (count, x, ticket, out, gate) = (n as u64, x.pointer(), self.ticket(), out.pointer(), gate_pointer(gate));
         // SAFETY: binade_vector(n, x, results, ticket, out, gate) on a vector of n elements; a result for each thread

@@ -25,7 +25,7 @@ impl<T: Real> CgSteps<T> for Cuda {
         expect_len("cg_update", "q", q.len(), n)?;
         expect_len("cg_update", "x", x.len(), n)?;
         expect_len("cg_update", "r", r.len(), n)?;
-        let tree = self.tree(n, [rr.pointer(), Address::NULL])?;
+        let tree = self.tree::<T>(n, [rr.pointer(), Address::NULL])?;
         let (count, alpha) = (n as u64, CoeffArg::from(alpha));
         let (p, q, x, r) = (p.pointer(), q.pointer(), x.pointer(), r.pointer());
         let (checks, monitor) = (ChecksArg::default(), gate_pointer(gate));
@@ -42,7 +42,7 @@ impl<T: Real> CgSteps<T> for Cuda {
 
     /// x takes its step in [`CgSteps::cg_direction`], which reads p anyway. This saves one pass over p.
     fn cg_step(&self, on: CgStep<'_, Vector<T>, Scalar<T>>, monitor: &mut Monitor) -> Result<()> {
-        if self.is_joined() {
+        if self.sums_need_host() {
             return cg_step_in_parts(self, on, monitor);
         }
         let CgStep { rz, pq, p, q, x, r, rr } = on;
@@ -57,7 +57,9 @@ impl<T: Real> CgSteps<T> for Cuda {
             owes: 1,
             ..ChecksArg::default()
         };
-        self.residual_step_checked("cg_step", Coeff::ratio(rz, pq), q, r, rr, checks, monitor.pointer())
+        let (alpha, step) = (Coeff::ratio(rz, pq), self.checks_of_step(checks));
+        self.residual_step_checked("cg_step", alpha, q, r, &mut *rr, step, monitor.pointer())?;
+        self.complete_checked(monitor, q.len(), checks, [rr])
     }
 
     fn cg_direction(&self, on: CgDirection<'_, Vector<T>, Scalar<T>>, monitor: &mut Monitor) -> Result<()> {

@@ -16,7 +16,6 @@ use crate::landing::Landing;
 use crate::launch::{BLOCK, TreeArg};
 use crate::memory::{Address, Buffer};
 use crate::module::{Function, Modules};
-use crate::peers::Gathered;
 use crate::persistent::Exchange;
 use crate::staging::Staging;
 use crate::{DeviceInfo, Monitor, first_usable, probe};
@@ -38,7 +37,7 @@ pub struct Cuda {
     /// Completes sums over vectors that are parts of longer ones.
     completion: Completion,
     /// For sums that the devices of the ranks complete themselves.
-    gathered: RefCell<Gathered>,
+    gathered: RefCell<Option<Buffer<u64>>>,
     modules: Modules,
     /// Held as long as copies on the queue may use it.
     _staging: Arc<Staging>,
@@ -246,30 +245,27 @@ impl Cuda {
     }
 
     /// The tree for up to two sums over `len` elements; the second `out` is null if there is only one. If the device is
-    /// joined, [`Cuda::complete`] must follow the kernel.
-    pub(crate) fn tree(&self, len: usize, mut out: [Address; 2]) -> Result<TreeArg> {
-        if self.is_joined() {
-            let scratch = self.scratch.borrow();
-            for (k, out) in out.iter_mut().enumerate().filter(|(_, out)| **out != Address::NULL) {
-                *out = scratch.own.address(k);
-            }
-        }
-        self.own_tree(len, out)
-    }
-
-    /// As [`Cuda::tree`], for sums that are complete with the kernel, whether the device is joined or not.
-    pub(crate) fn own_tree(&self, len: usize, out: [Address; 2]) -> Result<TreeArg> {
+    /// joined, [`Cuda::complete`] must follow the kernel, also if it only counts the sums.
+    pub(crate) fn tree<T: Real>(&self, len: usize, mut out: [Address; 2]) -> Result<TreeArg> {
         self.reserve(len)?;
         let scratch = self.scratch.borrow();
+        // There is room for two sums.
+        let earlier = self.earlier_sums().min(usize::from(out[1] == Address::NULL));
+        if self.is_joined() {
+            for (k, out) in out.iter_mut().enumerate().filter(|(_, out)| **out != Address::NULL) {
+                *out = scratch.own.address(earlier + k);
+            }
+        }
+        let stride = words(len);
         Ok(TreeArg {
-            partials: scratch.current.partials.pointer(),
-            stride: words(len) as u64,
+            partials: scratch.current.partials.pointer().offset(earlier * stride * T::BYTES),
+            stride: stride as u64,
             tickets: scratch.current.tickets.pointer(),
             out,
         })
     }
 
-    /// Where the last kernel has left the block results of its sums over `len` elements. The only block of a short
+    /// Where the last kernels have left the block results of their sums over `len` elements. The only block of a short
     /// vector is the whole sum.
     pub(crate) fn block_results<T: Real, const K: usize>(&self, len: usize) -> [Address; K] {
         let scratch = self.scratch.borrow();
@@ -301,11 +297,6 @@ impl Cuda {
         &self.completion
     }
 
-    /// Memory for sums that the devices of the ranks complete themselves.
-    pub(crate) fn gathered(&self) -> &RefCell<Gathered> {
-        &self.gathered
-    }
-
     /// The slots of persistent solves.
     pub(crate) fn exchange(&self) -> &RefCell<Exchange> {
         &self.exchange
@@ -314,6 +305,11 @@ impl Cuda {
     /// Whether a step is being recorded.
     pub(crate) fn is_capturing(&self) -> bool {
         self.capturing.get()
+    }
+
+    /// Room for the values of all ranks, for sums.
+    pub(crate) fn gathered(&self) -> &RefCell<Option<Buffer<u64>>> {
+        &self.gathered
     }
 
     /// Only the ticket.

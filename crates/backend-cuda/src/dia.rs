@@ -401,13 +401,9 @@ impl<T: Real> Spmv<Dia<T>> for Cuda {
         y: &mut Vector<T>,
         w: &Vector<T>,
         wy: &mut Scalar<T>,
-        yy: Option<&mut Scalar<T>>,
+        mut yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
-        if self.is_joined() {
-            <Self as Spmv<Dia<T>>>::spmv(self, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
-            return self.dots(gate, w, y, wy, yy);
-        }
-        let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
+        let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy.as_deref_mut())?;
         let (matrix, grid) = (m.parameters(), Grid::of(m.nrows.div_ceil(BLOCK), 512));
         let (nrows, ncols) = (m.nrows as u64, m.ncols as u64);
         let way = Way::of(m.nrows, m.reach.1, self.multiprocessors());
@@ -418,18 +414,20 @@ impl<T: Real> Spmv<Dia<T>> for Cuda {
             let entry = m.kernel([SpmvDotFewDia::WHOLE, SpmvDotFewDia::NARROW]);
             // SAFETY: the matrix, every block of 1024 rows in one thread block; the lengths of x, y and w were
             // compared.
-            return unsafe { self.launch::<T, _>(entry, Grid::of(thread_blocks, 256), &parameters) };
+            unsafe { self.launch::<T, _>(entry, Grid::of(thread_blocks, 256), &parameters)? };
+            return self.complete_dots(gate, m.nrows, wy, yy);
         }
         // SAFETY: the arrays of the matrix; the lengths of x, y and w were compared.
         unsafe {
             if m.symmetric {
                 let entry = m.kernel([SpmvDotSymmetricDia::WHOLE, SpmvDotSymmetricDia::NARROW]);
-                self.launch::<T, _>(entry, grid, &SpmvDotSymmetricDia { matrix, nrows, product })
+                self.launch::<T, _>(entry, grid, &SpmvDotSymmetricDia { matrix, nrows, product })?;
             } else {
                 let entry = m.kernel([SpmvDotDia::WHOLE, SpmvDotDia::NARROW]);
-                self.launch::<T, _>(entry, grid, &SpmvDotDia { matrix, nrows, ncols, product })
+                self.launch::<T, _>(entry, grid, &SpmvDotDia { matrix, nrows, ncols, product })?;
             }
         }
+        self.complete_dots(gate, m.nrows, wy, yy)
     }
 }
 

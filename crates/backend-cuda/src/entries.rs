@@ -3,19 +3,20 @@
 //! Order: element-wise. Cost: places and entries are read or written once, the vector in sectors of 32 bytes at these
 //! places. Only the entries go over the bus. Kernels: those that gather and scatter in kernels/sparse_vec.cu.
 
-use std::ops::Range;
+use std::cell::Cell;
 
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Entries, Error, Gate, Result};
+use spandrel_backend::{Entries, Error, Gate, Operator, Received, Result};
 use spandrel_formats::Real;
 use spandrel_formats::index::Ordinal;
 
 use crate::device::gate_pointer;
-use crate::launch::Grid;
+use crate::join::{Before, Sums};
+use crate::launch::{BLOCK, Grid};
 use crate::memory::{Address, Buffer};
 use crate::peers::{Peer, SendBuffer};
 use crate::sparse_vec::{GatherSparseVec, ScatterSparseVec};
-use crate::{Cuda, Vector};
+use crate::{Cuda, Scalar, Vector};
 
 /// Places in vectors of one length, in device memory.
 #[derive(Debug)]
@@ -148,17 +149,42 @@ impl<T: Real> Entries<T> for Cuda {
 
     fn send_entries(&self, from: &Vector<T>, places: &CudaPlaces, turn: u64, buffer: &SendBuffer) -> Result<()> {
         expect_len("send_entries", "from", from.len(), places.len)?;
-        let room = buffer.room::<T>(turn, places.places.len())?;
-        if places.places.len() == 0 {
-            return Ok(());
-        }
-        // SAFETY: `room` has place for the entries, and the length of `from` was compared.
-        unsafe { self.gather_to(from, places, room) }
+        // SAFETY: the length of `from` was compared.
+        unsafe { self.send(from, &places.places, turn, buffer) }
     }
 
-    fn receive_entries(&self, turn: u64, peer: &Peer, sent: Range<usize>, to: &mut Vector<T>, at: usize) -> Result<()> {
-        expect_range("receive_entries", to.len(), at, sent.len())?;
-        // SAFETY: the range lies inside `to`, whose memory is freed in the order of this queue.
-        unsafe { peer.take::<T>(turn, sent, to.buffer().address(at)) }
+    fn receive_entries(&self, turn: u64, from: &[Received<Peer>], to: &mut Vector<T>) -> Result<()> {
+        from.iter().try_for_each(|part| expect_range("receive_entries", to.len(), part.at, part.sent.len()))?;
+        // SAFETY: the ranges lie inside `to`, whose memory is freed in the order of this queue.
+        unsafe { self.receive::<T>(turn, from, to.pointer()) }
+    }
+
+    /// If the device is joined, the product's kernel forms the block results, and only those of `blocks` are formed
+    /// again, before they are completed.
+    fn apply_dot_around(
+        &self,
+        gate: Gate<'_, Self>,
+        a: &impl Operator<T, Self>,
+        x: &Vector<T>,
+        y: &mut Vector<T>,
+        w: &Vector<T>,
+        wy: &mut Scalar<T>,
+        mut yy: Option<&mut Scalar<T>>,
+        blocks: &CudaPlaces,
+        rest: impl FnOnce(&mut Vector<T>) -> Result<()>,
+    ) -> Result<()> {
+        expect_len("apply_dot_around", "blocks", blocks.len, y.len().div_ceil(BLOCK))?;
+        if !self.is_joined() {
+            a.apply(self, gate, x, y)?;
+            rest(y)?;
+            return self.dots(gate, w, y, wy, yy);
+        }
+        {
+            let _later = Before::of(self, Sums::Later(Cell::new(0)));
+            a.apply_dot(self, gate, x, y, w, wy, yy.as_deref_mut())?;
+        }
+        rest(y)?;
+        self.renew_block_results(gate, w, y, &blocks.places, yy.is_some())?;
+        self.complete_dots(gate, y.len(), wy, yy)
     }
 }

@@ -14,7 +14,7 @@ use std::cmp::Reverse;
 use std::sync::Arc;
 
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Backend, Coeff, Convert, Converted, Gate, Load, Order, Result, Spmv};
+use spandrel_backend::{Coeff, Convert, Converted, Gate, Load, Order, Result, Spmv};
 use spandrel_formats::{Csr, Hyb, Offset, Ordinal, Real};
 
 use crate::coo::room;
@@ -269,20 +269,20 @@ impl<T: Real> Spmv<Hyb<T>> for Cuda {
         y: &mut Vector<T>,
         w: &Vector<T>,
         wy: &mut Scalar<T>,
-        yy: Option<&mut Scalar<T>>,
+        mut yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
         expect_len("spmv_dot", "x", x.len(), m.ncols)?;
         expect_len("spmv_dot", "y", y.len(), m.nrows)?;
         expect_len("spmv_dot", "w", w.len(), m.nrows)?;
         // The plain product spreads few rows better, and does not sum heavy rows with their neighbours.
-        if m.heavy_rows.len() > 0 || self.few_blocks(m.nrows) || self.is_joined() {
+        if m.heavy_rows.len() > 0 || self.few_blocks(m.nrows) {
             <Self as Spmv<Hyb<T>>>::spmv(self, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
-            self.dot(gate, w, y, wy)?;
-            return yy.map_or(Ok(()), |yy| self.dot(gate, y, y, yy));
+            return self.dots(gate, w, y, wy, yy);
         }
-        let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
+        let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy.as_deref_mut())?;
         let parameters = SpmvDotHyb { packed: m.packed(), tails: m.tail_parameters(), product };
         // SAFETY: the arrays of the matrix; the lengths of x, y and w were compared.
-        unsafe { self.launch::<T, _>(SpmvDotHyb::ENTRY, Grid::rows(m.nrows), &parameters) }
+        unsafe { self.launch::<T, _>(SpmvDotHyb::ENTRY, Grid::rows(m.nrows), &parameters)? };
+        self.complete_dots(gate, m.nrows, wy, yy)
     }
 }

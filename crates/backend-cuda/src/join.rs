@@ -1,14 +1,15 @@
 //! Sums over vectors that are parts of longer ones. Either the host completes them with the block results of other
-//! ranks, or the devices gather these themselves (peers.rs).
+//! ranks, or the devices read these themselves (peers.rs).
 //!
 //! The kernels are those of whole vectors. They leave the block results in the scratch memory of sums, and write this
-//! device's own sum there instead of to the scalar. A step that checks or observes such a sum runs as separate kernels.
+//! device's own sum there instead of to the scalar. If the host completes sums, a step that checks or observes one runs as
+//! separate kernels; otherwise the kernel that completes them does the rest of the step.
 //!
 //! With roots, the host reads the block results, together with the gate, and writes
 //! the sum of all ranks to the scalar. Cost of a sum: the kernel, one wait, a copy of n/1024 block results, and a
 //! launch that writes the scalar.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::sync::Arc;
 
 use spandrel_backend::{Backend, Coeff, Error, Gate, Join, PeerSums, Result, Roots};
@@ -16,8 +17,8 @@ use spandrel_formats::Real;
 
 use crate::device::gate_pointer;
 use crate::error::NAME;
-use crate::launch::BLOCK;
-use crate::{Cuda, Scalar, Vector};
+use crate::launch::{BLOCK, ChecksArg};
+use crate::{Cuda, Monitor, Scalar, Vector};
 
 /// What completes the sums of a device at present.
 pub(crate) type Completion = RefCell<Option<Sums>>;
@@ -27,6 +28,9 @@ pub(crate) type Completion = RefCell<Option<Sums>>;
 pub(crate) enum Sums {
     Roots(Arc<dyn Roots>),
     Peers(Arc<PeerSums<Cuda>>),
+    /// Not yet: block results stay in the scratch memory, those of the first sum before those of the second. So many
+    /// sums were formed.
+    Later(Cell<usize>),
 }
 
 /// Restores the previous completion when it is dropped, also if work panics.
@@ -53,8 +57,7 @@ impl Join for Cuda {
 }
 
 impl Cuda {
-    /// Returns true if sums are completed with those of other ranks. A step that checks or observes a sum must then run
-    /// as separate kernels.
+    /// Returns true if sums are completed with those of other ranks.
     pub(crate) fn is_joined(&self) -> bool {
         self.completion().borrow().is_some()
     }
@@ -68,15 +71,24 @@ impl Cuda {
         root: bool,
         out: [&mut Scalar<T>; K],
     ) -> Result<()> {
-        let Some(sums) = self.completion().borrow().clone() else { return Ok(()) };
-        if self.is_capturing() {
-            let why = "a sum over several ranks waits for their hosts, which cannot be recorded: run it step by step";
-            return Err(Error::Device { device: NAME, why: why.into() });
-        }
-        let roots = match sums {
-            Sums::Roots(roots) => roots,
-            Sums::Peers(sums) => return self.complete_with_peers(&sums, gate, n, root, out),
+        let completion = self.completion().borrow();
+        let roots = match &*completion {
+            None => return Ok(()),
+            Some(Sums::Later(earlier)) => {
+                earlier.set(earlier.get() + K);
+                return Ok(());
+            }
+            Some(Sums::Peers(sums)) => {
+                let sums = Arc::clone(sums);
+                drop(completion);
+                self.expect_not_capturing()?;
+                let checks = ChecksArg::default();
+                return self.complete_with_peers(&sums, gate_pointer(gate), n, root, checks, out);
+            }
+            Some(Sums::Roots(roots)) => Arc::clone(roots),
         };
+        drop(completion);
+        self.expect_not_capturing()?;
         let blocks = n.div_ceil(BLOCK);
         let results: [_; K] = self.block_results::<T, K>(n);
         let landing = &mut *self.landing().borrow_mut();
@@ -95,7 +107,66 @@ impl Cuda {
         Ok(())
     }
 
-    /// The sums of a product with a joined device: wy <- w . y and, if asked for, yy <- y . y.
+    /// As [`Cuda::complete`] for a step with checks, if [`Cuda::sums_need_host`] is false.
+    pub(crate) fn complete_checked<T: Real, const K: usize>(
+        &self,
+        monitor: &mut Monitor,
+        n: usize,
+        checks: ChecksArg,
+        out: [&mut Scalar<T>; K],
+    ) -> Result<()> {
+        let completion = self.completion().borrow();
+        let Some(Sums::Peers(sums)) = &*completion else { return Ok(()) };
+        let sums = Arc::clone(sums);
+        drop(completion);
+        self.expect_not_capturing()?;
+        self.complete_with_peers(&sums, monitor.pointer(), n, false, checks, out)
+    }
+
+    /// What the kernel of a step with sums checks: if the device is joined, nothing that needs the complete sums.
+    pub(crate) fn checks_of_step(&self, checks: ChecksArg) -> ChecksArg {
+        if self.is_joined() { ChecksArg { observe: 0, nonzero: 0, owes: 0, ..checks } } else { checks }
+    }
+
+    /// Returns true if the host completes sums. A step that checks or observes a sum must then run as separate kernels.
+    pub(crate) fn sums_need_host(&self) -> bool {
+        match &*self.completion().borrow() {
+            Some(Sums::Roots(_) | Sums::Later(_)) => true,
+            Some(Sums::Peers(_)) | None => false,
+        }
+    }
+
+    fn expect_not_capturing(&self) -> Result<()> {
+        if !self.is_capturing() {
+            return Ok(());
+        }
+        let why = "a sum over several ranks waits for their hosts, which cannot be recorded: run it step by step";
+        Err(Error::Device { device: NAME, why: why.into() })
+    }
+
+    /// The number of sums that were formed and are completed later.
+    pub(crate) fn earlier_sums(&self) -> usize {
+        match &*self.completion().borrow() {
+            Some(Sums::Later(earlier)) => earlier.get(),
+            Some(Sums::Roots(_) | Sums::Peers(_)) | None => 0,
+        }
+    }
+
+    /// As [`Cuda::complete`] for the sums of a product.
+    pub(crate) fn complete_dots<T: Real>(
+        &self,
+        gate: Gate<'_, Self>,
+        n: usize,
+        wy: &mut Scalar<T>,
+        yy: Option<&mut Scalar<T>>,
+    ) -> Result<()> {
+        match yy {
+            Some(yy) => self.complete(gate, n, false, [wy, yy]),
+            None => self.complete(gate, n, false, [wy]),
+        }
+    }
+
+    /// The sums of a product whose kernel does not form them: wy <- w . y and, if asked for, yy <- y . y.
     pub(crate) fn dots<T: Real>(
         &self,
         gate: Gate<'_, Self>,

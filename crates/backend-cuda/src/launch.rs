@@ -204,7 +204,7 @@ impl ProductDot {
         expect_len("spmv_dot", "x", x.len(), ncols)?;
         expect_len("spmv_dot", "y", y.len(), nrows)?;
         expect_len("spmv_dot", "w", w.len(), nrows)?;
-        let tree = cuda.tree(nrows, [wy.pointer(), yy.map_or(Address::NULL, |yy| yy.pointer())])?;
+        let tree = cuda.tree::<T>(nrows, [wy.pointer(), yy.map_or(Address::NULL, |yy| yy.pointer())])?;
         Ok(Self { x: x.pointer(), y: y.pointer(), w: w.pointer(), tree, gate: gate_pointer(gate) })
     }
 

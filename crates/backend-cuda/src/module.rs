@@ -147,6 +147,7 @@ sources! {
     SCAN = "scan",
     SPGEMM = "spgemm",
     TRANSPOSE = "transpose",
+    RANKS = "ranks",
     RENUMBER = "renumber",
     COARSEN = "coarsen",
     STENCIL = "stencil" early,

@@ -1,34 +1,99 @@
-//! GPUs of one process that read each other's send buffers: peer copies, ordered by events.
+//! GPUs of one process that read each other's send buffers, by kernels.
 //!
 //! A send buffer is not allocated from the pool, because other devices could read pool memory only after further calls
-//! of the driver. If two GPUs have a direct connection (NVLink, or PCIe below one switch), the copies take it. Ranks on
-//! the same GPU copy within its memory. GPUs without such a connection exchange messages through the host.
+//! of the driver. Beside its halves is the number of messages published so far, by which kernels of other GPUs wait for
+//! a message. Events order the queues of ranks on the same GPU instead, because a kernel that waits could keep another
+//! queue of its GPU from being served. GPUs without a direct connection (NVLink, or PCIe below one switch) exchange
+//! messages through the host.
+//!
+//! Kernels: kernels/ranks.cu.
 
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result, sys};
-use spandrel_backend::{Coeff, Error, Gate, PeerSums, Peers, Result};
+use spandrel_backend::{Error, Gate, PeerSums, Peers, Received, Result};
 use spandrel_formats::Real;
 
 use crate::device::gate_pointer;
 use crate::error::{NAME, failed, refused};
 use crate::join::{Before, Sums};
-use crate::launch::{BLOCK, Grid};
+use crate::kernel::{Argument, kernels};
+use crate::launch::{BLOCK, ChecksArg, Grid};
 use crate::memory::{Address, Buffer};
-use crate::vector::{DotVector, FillVector};
-use crate::{Cuda, Scalar};
+use crate::{Cuda, Scalar, Vector};
+
+kernels! {
+    struct SendRanks {
+        count: u64, places: Address, x: Address, to: Address, ticket: Address, published: Address, turn: u64,
+    }
+    in RANKS { ENTRY: "send_ranks" }
+
+    struct SendSumsRanks {
+        results0: Address, results1: Address, sums: u32, begin: u64, end: u64, all: u64, to: Address, ticket: Address,
+        published: Address, turn: u64,
+    }
+    in RANKS { ENTRY: "send_sums_ranks" }
+
+    struct SumRanks {
+        from: MessagesArg, turn: u64, all: u64, sums: u32, root: u32, nodes: Address, out0: Address, out1: Address,
+        checks: ChecksArg, monitor: Address,
+    }
+    in RANKS { ENTRY: "sum_ranks" }
+
+    struct ReceiveRanks { from: PartsArg, turn: u64, to: Address }
+    in RANKS { ENTRY: "receive_ranks" }
+
+    struct BlockResultsRanks {
+        n: u64, w: Address, y: Address, blocks: Address, count: u64, results0: Address, results1: Address,
+        gate: Address,
+    }
+    in RANKS { ENTRY: "block_results_ranks" }
+}
+
+/// As in kernels/ranks.cu.
+const MOST_RANKS: usize = 32;
+
+/// The messages of all ranks, in their order.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct MessagesArg {
+    values: [Address; MOST_RANKS],
+    published: [Address; MOST_RANKS],
+    ends: [u64; MOST_RANKS],
+    count: u32,
+    unused: u32,
+}
+// SAFETY: `struct Messages`: pointers, u64 and u32, in this order.
+unsafe impl Argument for MessagesArg {}
+
+/// Parts of messages, and where they go.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+struct PartsArg {
+    values: [Address; MOST_RANKS],
+    published: [Address; MOST_RANKS],
+    at: [u64; MOST_RANKS],
+    len: [u64; MOST_RANKS],
+    chunks: [u32; MOST_RANKS],
+    count: u32,
+    unused: u32,
+}
+// SAFETY: `struct Parts`: pointers, u64 and u32, in this order.
+unsafe impl Argument for PartsArg {}
 
 const WHAT: &str = "a send buffer";
 
-/// Memory of one device, in two halves, that the queues of other devices read.
+/// Memory of one device, in two halves, that the queues of other devices read. Behind the halves is the number of
+/// messages published so far.
 pub struct SendBuffer {
     memory: Memory,
     /// Bytes of a half.
     half: usize,
-    /// The event of the last message published from each half.
-    published: [CudaEvent; 2],
+    /// The event of the last message published from each half, if it has readers on the same device.
+    events: [CudaEvent; 2],
+    has_readers_here: AtomicBool,
 }
 
 impl fmt::Debug for SendBuffer {
@@ -59,18 +124,23 @@ impl SendBuffer {
     fn new(stream: &Arc<CudaStream>, bytes: usize) -> Result<Self> {
         // A whole number of the widest elements, at least one.
         let half = bytes.next_multiple_of(size_of::<u64>()).max(size_of::<u64>());
-        let both = half.checked_mul(2).filter(|&both| both < 1 << 47);
-        let both = both.ok_or(Error::OutOfMemory { device: NAME, what: WHAT, bytes: u64::MAX })?;
+        let all = half.checked_mul(2).and_then(|both| both.checked_add(size_of::<u64>())).filter(|&all| all < 1 << 47);
+        let all = all.ok_or(Error::OutOfMemory { device: NAME, what: WHAT, bytes: u64::MAX })?;
         let context = stream.context();
         context.bind_to_thread().map_err(|error| failed(WHAT, error))?;
         // SAFETY: the context is bound, and the size is not zero.
-        let pointer = unsafe { result::malloc_sync(both) }.map_err(|error| refused(WHAT, both as u64, error))?;
+        let pointer = unsafe { result::malloc_sync(all) }.map_err(|error| refused(WHAT, all as u64, error))?;
         let memory = Memory { pointer, stream: stream.clone() };
         let event = || {
             let flags = sys::CUevent_flags::CU_EVENT_DISABLE_TIMING;
             context.new_event(Some(flags)).map_err(|error| failed(WHAT, error))
         };
-        Ok(Self { memory, half, published: [event()?, event()?] })
+        let events = [event()?, event()?];
+        let made = Self { memory, half, events, has_readers_here: AtomicBool::new(false) };
+        // SAFETY: the number lies there, and nobody else knows the memory yet.
+        unsafe { result::memset_d8_sync(made.published().get(), 0, size_of::<u64>()) }
+            .map_err(|error| failed(WHAT, error))?;
+        Ok(made)
     }
 
     fn context(&self) -> &Arc<CudaContext> {
@@ -80,6 +150,11 @@ impl SendBuffer {
     /// The half of a turn.
     fn half(&self, turn: u64) -> Address {
         Address::new(self.memory.pointer).offset((turn % 2) as usize * self.half)
+    }
+
+    /// Where the number of published messages lies.
+    fn published(&self) -> Address {
+        Address::new(self.memory.pointer).offset(2 * self.half)
     }
 
     /// Returns an error if a message is longer than a half.
@@ -118,30 +193,13 @@ impl Drop for Peer {
 }
 
 impl Peer {
-    /// Copies elements of a turn's message to memory of this device. Enqueued.
-    ///
-    /// # Safety
-    /// As many elements lie at `to`, in memory of this peer's stream's device, which lives until the queue has passed
-    /// the copy.
-    pub(crate) unsafe fn take<T: Real>(&self, turn: u64, sent: Range<usize>, to: Address) -> Result<()> {
-        self.buffer.expect(sent.end * T::BYTES)?;
-        let (from, bytes) = (self.buffer.half(turn).offset(sent.start * T::BYTES), sent.len() * T::BYTES);
-        if bytes == 0 {
+    /// Makes the queue wait for a message of a rank on the same device. Kernels wait for the other ones.
+    fn follow_here(&self, turn: u64) -> Result<()> {
+        if self.stream.context() != self.buffer.context() {
             return Ok(());
         }
-        let (here, there) = (self.stream.context(), self.buffer.context());
-        let queue = self.stream.cu_stream();
-        here.bind_to_thread().map_err(|error| failed("a message", error))?;
-        // SAFETY: the source lies inside the half, which this value keeps alive; the destination is the caller's
-        // promise. Turns keep writers of the half away: see `spandrel_backend::peers`.
-        unsafe {
-            if here == there {
-                result::memcpy_dtod_async(to.get(), from.get(), bytes, queue)
-            } else {
-                result::memcpy_peer_async(here.cu_ctx(), to.get(), there.cu_ctx(), from.get(), bytes, queue)
-            }
-        }
-        .map_err(|error| failed("a message", error))
+        let event = &self.buffer.events[(turn % 2) as usize];
+        self.stream.wait(event).map_err(|error| failed("following a message", error))
     }
 }
 
@@ -168,21 +226,17 @@ fn open(here: &Arc<CudaContext>, there: &Arc<CudaContext>) -> std::result::Resul
 impl Peers for Cuda {
     type SendBuffer = SendBuffer;
     type Peer = Peer;
+    const MOST_RANKS: usize = MOST_RANKS;
 
     fn send_buffer(&self, bytes: usize) -> Result<Option<SendBuffer>> {
         SendBuffer::new(self.stream(), bytes).map(Some)
     }
     fn peer(&self, buffer: Arc<SendBuffer>) -> Result<Option<Peer>> {
         let can = open(self.context(), buffer.context()).map_err(|error| failed("reading another GPU", error))?;
+        if self.context() == buffer.context() {
+            buffer.has_readers_here.store(true, Ordering::Relaxed);
+        }
         Ok(can.then(|| Peer { buffer, stream: self.stream().clone() }))
-    }
-    fn publish(&self, turn: u64, buffer: &SendBuffer) -> Result<()> {
-        let event = &buffer.published[(turn % 2) as usize];
-        event.record(self.stream()).map_err(|error| failed("publishing a message", error))
-    }
-    fn follow(&self, turn: u64, peer: &Peer) -> Result<()> {
-        let event = &peer.buffer.published[(turn % 2) as usize];
-        self.stream().wait(event).map_err(|error| failed("following a message", error))
     }
     fn joined_to_peers<R>(&self, sums: &Arc<PeerSums<Self>>, work: impl FnOnce(&Self) -> R) -> R {
         let _before = Before::of(self, Sums::Peers(Arc::clone(sums)));
@@ -190,101 +244,195 @@ impl Peers for Cuda {
     }
 }
 
-/// Memory for the block results of all ranks, and for as many ones. A dot product of the results with ones sums them in
-/// the order of the tree. Grows and never shrinks.
-#[derive(Default)]
-pub(crate) struct Gathered {
-    results: Option<Buffer<u64>>,
-    ones_f32: Option<Buffer<f32>>,
-    ones_f64: Option<Buffer<f64>>,
-}
-
 impl Cuda {
-    /// Returns the address of `len` ones in device memory.
-    fn ones<T: Real>(&self, ones: &mut Option<Buffer<T>>, len: usize) -> Result<Address> {
-        if let Some(ones) = ones.as_ref().filter(|ones| ones.len() >= len) {
-            return Ok(ones.pointer());
+    /// Publishes a message for ranks on the same device, as its kernel does for others.
+    fn publish_here(&self, turn: u64, buffer: &SendBuffer) -> Result<()> {
+        if !buffer.has_readers_here.load(Ordering::Relaxed) {
+            return Ok(());
         }
-        let fresh = Buffer::<T>::uninit(self.stream(), len.next_power_of_two(), "ones")?;
-        let (n, y) = (fresh.len() as u64, fresh.pointer());
-        let value = Coeff::<T, Scalar<T>>::host(T::one()).into();
-        let parameters = FillVector { n, value, y, gate: Address::NULL };
-        // SAFETY: fill_vector(n, value, y, gate) on a buffer of n elements.
-        unsafe { self.launch::<T, _>(FillVector::ENTRY, Grid::rows(fresh.len()), &parameters)? };
-        Ok(ones.insert(fresh).pointer())
+        let event = &buffer.events[(turn % 2) as usize];
+        event.record(self.stream()).map_err(|error| failed("publishing a message", error))
     }
 
-    /// Completes the last kernel's sums over `n` elements of this rank with those of its peers. With `root`, writes
-    /// their square roots.
+    /// Sends x at these places as the message of a turn. Enqueued.
+    ///
+    /// # Safety
+    /// All of these places are below the length of x.
+    ///
+    /// # Errors
+    /// More places than the send buffer has room for.
+    pub(crate) unsafe fn send<T: Real>(
+        &self,
+        x: &Vector<T>,
+        places: &Buffer<u32>,
+        turn: u64,
+        buffer: &SendBuffer,
+    ) -> Result<()> {
+        let (to, published, ticket) = (buffer.room::<T>(turn, places.len())?, buffer.published(), self.ticket());
+        let (count, grid) = (places.len() as u64, Grid::rows(places.len()));
+        let (places, x) = (places.pointer(), x.pointer());
+        let parameters = SendRanks { count, places, x, to, ticket, published, turn: turn + 1 };
+        // SAFETY: send_ranks(count, places, x, to, ticket, published, turn): the half has room for as many elements,
+        // and nobody reads it now: see `spandrel_backend::peers`.
+        unsafe { self.launch::<T, _>(SendRanks::ENTRY, grid, &parameters)? };
+        self.publish_here(turn, buffer)
+    }
+
+    /// Waits, on the GPU, for a message of each of these peers, and copies elements of it. Enqueued.
+    ///
+    /// # Safety
+    /// Each range of places lies inside `to`, which has the elements that the address is the first of, in memory that
+    /// lives until the queue has passed the kernel.
+    ///
+    /// # Errors
+    /// A range that leaves its send buffer; more peers than ranks can have.
+    pub(crate) unsafe fn receive<T: Real>(&self, turn: u64, from: &[Received<Peer>], to: Address) -> Result<()> {
+        if from.is_empty() {
+            return Ok(());
+        }
+        let none = [Address::NULL; MOST_RANKS];
+        let mut parts = PartsArg {
+            values: none,
+            published: none,
+            at: [0; MOST_RANKS],
+            len: [0; MOST_RANKS],
+            chunks: [0; MOST_RANKS],
+            count: from.len() as u32,
+            unused: 0,
+        };
+        expect_ranks(from.len())?;
+        let mut chunks = 0;
+        for (k, Received { peer, sent, at }) in from.iter().enumerate() {
+            let message = peer.buffer.room::<T>(turn, sent.end)?;
+            peer.follow_here(turn)?;
+            (parts.values[k], parts.published[k]) = (message.offset(sent.start * T::BYTES), peer.buffer.published());
+            (parts.at[k], parts.len[k]) = (*at as u64, sent.len() as u64);
+            chunks += sent.len().div_ceil(BLOCK).max(1);
+            parts.chunks[k] = chunks as u32;
+        }
+        let parameters = ReceiveRanks { from: parts, turn: turn + 1, to };
+        // SAFETY: receive_ranks(from, turn, to), a thread block per 1024 elements of each part, at least one. The parts
+        // lie inside the halves, which the peers keep alive until this queue is idle, and inside `to`. Turns keep
+        // writers of the halves away: see `spandrel_backend::peers`. The peers' hosts have enqueued their messages, and
+        // no queue of another device waits for what this one has not enqueued yet, so the kernel ends.
+        unsafe { self.launch::<T, _>(ReceiveRanks::ENTRY, Grid::of(chunks, 256), &parameters) }
+    }
+
+    /// Completes the last kernels' sums over `n` elements of this rank with those of its peers, unless the monitor has
+    /// stopped. With `root`, writes their square roots. Then lets the monitor see what these checks say.
     pub(crate) fn complete_with_peers<T: Real, const K: usize>(
         &self,
         sums: &PeerSums<Self>,
-        gate: Gate<'_, Self>,
+        monitor: Address,
         n: usize,
         root: bool,
+        checks: ChecksArg,
         out: [&mut Scalar<T>; K],
     ) -> Result<()> {
+        expect_ranks(sums.ranks().len())?;
         let (own, all) = (n.div_ceil(BLOCK), sums.blocks());
         let turn = sums.begin(own)?;
-        let mine = sums.buffer().room::<T>(turn, K * own)?;
+        let to = sums.buffer().room::<T>(turn, K * own)?;
         let lists = self.block_results::<T, K>(n);
-        for (k, list) in lists.into_iter().enumerate() {
-            // SAFETY: `own` results lie there, and the half has room for K lists of them.
-            unsafe { self.copy_within(list, mine.offset(k * own * T::BYTES), own * T::BYTES)? };
-        }
-        self.publish(turn, sums.buffer())?;
-        sums.meet(K * own * T::BYTES)?;
-        let gathered = &mut *self.gathered().borrow_mut();
-        let words = (K * all * T::BYTES).div_ceil(size_of::<u64>());
-        let results = match &gathered.results {
-            Some(room) if room.len() >= words => room.pointer(),
-            _ => {
-                let room = Buffer::uninit(self.stream(), words.next_power_of_two(), "block results of all ranks")?;
-                gathered.results.insert(room).pointer()
-            }
+        let list = |k: usize| lists.get(k).copied().unwrap_or(Address::NULL);
+        let none = [Address::NULL; MOST_RANKS];
+        let mut from = MessagesArg {
+            values: none,
+            published: none,
+            ends: [0; MOST_RANKS],
+            count: sums.ranks().len() as u32,
+            unused: 0,
         };
-        for (blocks, peer) in sums.ranks() {
-            if let Some(peer) = peer {
-                self.follow(turn, peer)?;
-            }
-            let len = blocks.len();
-            for k in 0..K {
-                let to = results.offset((k * all + blocks.start) * T::BYTES);
-                // SAFETY: K lists of `all` results have room there, and these blocks are inside one of them.
-                unsafe {
-                    match peer {
-                        Some(peer) => peer.take::<T>(turn, k * len..(k + 1) * len, to)?,
-                        None => self.copy_within(mine.offset(k * len * T::BYTES), to, len * T::BYTES)?,
-                    }
-                }
+        let mut begin = 0;
+        for (k, (blocks, peer)) in sums.ranks().iter().enumerate() {
+            let buffer = peer.as_ref().map_or(sums.buffer(), |peer| &peer.buffer);
+            from.values[k] = buffer.room::<T>(turn, K * blocks.len())?;
+            (from.published[k], from.ends[k]) = (buffer.published(), blocks.end as u64);
+            if peer.is_none() {
+                begin = blocks.start as u64;
             }
         }
-        let ones = if T::BYTES == size_of::<f32>() {
-            self.ones(&mut gathered.ones_f32, all)?
-        } else {
-            self.ones(&mut gathered.ones_f64, all)?
+        let (count, published) = (K as u32, sums.buffer().published());
+        let (results0, results1, end) = (list(0), list(1), begin + own as u64);
+        let (all_blocks, ticket) = (all as u64, self.ticket());
+        let parameters = SendSumsRanks {
+            results0,
+            results1,
+            sums: count,
+            begin,
+            end,
+            all: all_blocks,
+            to,
+            ticket,
+            published,
+            turn: turn + 1,
         };
-        for (k, out) in out.into_iter().enumerate() {
-            let tree = self.own_tree(all, [out.pointer(), Address::NULL])?;
-            let (x, gate) = (results.offset(k * all * T::BYTES), gate_pointer(gate));
-            let parameters = DotVector { n: all as u64, x, y: ones, root: u32::from(root), tree, gate };
-            // SAFETY: dot_vector(n, x, y, root, tree, gate) on `all` elements each.
-            unsafe { self.launch::<T, _>(DotVector::ENTRY, Grid::rows(all), &parameters)? };
-        }
-        Ok(())
+        // A warp for each group of 1024 blocks, and for 64 of the other blocks.
+        let warps = K * (own / BLOCK + own.min(2 * BLOCK).div_ceil(64));
+        let grid = Grid::of(warps.div_ceil(4), 128);
+        // SAFETY: send_sums_ranks(results0, results1, sums, begin, end, all, to, ticket, published, turn). `own` results
+        // of each sum lie at these addresses, and a half of the send buffer has room for as many.
+        unsafe { self.launch::<T, _>(SendSumsRanks::ENTRY, grid, &parameters)? };
+        self.publish_here(turn, sums.buffer())?;
+        sums.meet(K * own.min(2 * BLOCK + own / BLOCK) * T::BYTES)?;
+        sums.ranks().iter().filter_map(|(_, peer)| peer.as_ref()).try_for_each(|peer| peer.follow_here(turn))?;
+        let nodes = self.room_for_sums(all)?;
+        let [out0, out1] = [0, 1].map(|k| out.get(k).map_or(Address::NULL, |out| out.pointer()));
+        let (root, turn) = (u32::from(root), turn + 1);
+        let parameters =
+            SumRanks { from, turn, all: all_blocks, sums: count, root, nodes, out0, out1, checks, monitor };
+        // SAFETY: sum_ranks(from, turn, all, sums, root, nodes, out0, out1, checks, monitor), by one thread block. The
+        // messages and their ends are those that all ranks send; otherwise as in `receive`.
+        unsafe { self.launch::<T, _>(SumRanks::ENTRY, Grid::of(1, 512), &parameters) }
     }
 
-    /// Copies bytes within this device's memory. Enqueued.
-    ///
-    /// # Safety
-    /// As many bytes lie at both addresses until the queue has passed the copy.
-    unsafe fn copy_within(&self, from: Address, to: Address, bytes: usize) -> Result<()> {
-        if bytes == 0 {
+    /// Room for the sums of groups of 1024 blocks, and of such groups, and so on.
+    fn room_for_sums(&self, blocks: usize) -> Result<Address> {
+        let mut gathered = self.gathered().borrow_mut();
+        let (mut words, mut count) = (1, blocks);
+        while count > 1 {
+            count = count.div_ceil(BLOCK);
+            words += count;
+        }
+        match &*gathered {
+            Some(room) if room.len() >= words => Ok(room.pointer()),
+            _ => {
+                let room = Buffer::uninit(self.stream(), words.next_power_of_two(), "sums of all ranks")?;
+                Ok(gathered.insert(room).pointer())
+            }
+        }
+    }
+
+    /// Forms the block results w . y, and with `both` also y . y, again in these blocks, where the last sums over the
+    /// elements of y have left theirs.
+    pub(crate) fn renew_block_results<T: Real>(
+        &self,
+        gate: Gate<'_, Self>,
+        w: &Vector<T>,
+        y: &Vector<T>,
+        blocks: &Buffer<u32>,
+        both: bool,
+    ) -> Result<()> {
+        let n = y.len();
+        if blocks.len() == 0 {
             return Ok(());
         }
-        self.context().bind_to_thread().map_err(|error| failed("a message", error))?;
-        // SAFETY: the caller's promise.
-        unsafe { result::memcpy_dtod_async(to.get(), from.get(), bytes, self.stream().cu_stream()) }
-            .map_err(|error| failed("a message", error))
+        let [results0, results1] = self.block_results::<T, 2>(n);
+        let results1 = if both { results1 } else { Address::NULL };
+        let (w, y, count) = (w.pointer(), y.pointer(), blocks.len() as u64);
+        let (gate, grid) = (gate_pointer(gate), Grid::of(blocks.len().div_ceil(256 / 32), 256));
+        let blocks = blocks.pointer();
+        let parameters = BlockResultsRanks { n: n as u64, w, y, blocks, count, results0, results1, gate };
+        // SAFETY: block_results_ranks(n, w, y, blocks, count, results0, results1, gate) on vectors of n elements, every
+        // block below the number of results that lie there.
+        unsafe { self.launch::<T, _>(BlockResultsRanks::ENTRY, grid, &parameters) }
     }
+}
+
+/// Refuses more ranks than the kernels take.
+fn expect_ranks(ranks: usize) -> Result<()> {
+    if ranks <= MOST_RANKS {
+        return Ok(());
+    }
+    Err(Error::Shape { op: "a message", what: "the list of ranks", found: ranks, expected: MOST_RANKS })
 }

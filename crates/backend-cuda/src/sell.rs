@@ -207,16 +207,16 @@ impl<T: Real> Spmv<Sell<T>> for Cuda {
         y: &mut Vector<T>,
         w: &Vector<T>,
         wy: &mut Scalar<T>,
-        yy: Option<&mut Scalar<T>>,
+        mut yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
-        if !m.blockwise || self.is_joined() {
+        if !m.blockwise {
             expect_len("spmv_dot", "x", x.len(), m.ncols)?;
             expect_len("spmv_dot", "y", y.len(), m.nrows)?;
             expect_len("spmv_dot", "w", w.len(), m.nrows)?;
             <Self as Spmv<Sell<T>>>::spmv(self, gate, Coeff::one(), m, x, Coeff::zero(), y)?;
             return self.dots(gate, w, y, wy, yy);
         }
-        let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy)?;
+        let product = ProductDot::new(self, (m.nrows, m.ncols), gate, x, y, w, wy, yy.as_deref_mut())?;
         let (entry, grid) = if self.few_blocks(m.nrows) {
             (SpmvDotSell::SMALL, Grid::of(m.nrows.div_ceil(BLOCK), BLOCK as u32))
         } else {
@@ -224,7 +224,8 @@ impl<T: Real> Spmv<Sell<T>> for Cuda {
         };
         let parameters = SpmvDotSell { matrix: m.parameters(), nrows: m.nrows as u64, product };
         // SAFETY: the arrays of the matrix; the lengths of x, y and w were compared.
-        unsafe { self.launch::<T, _>(entry, grid, &parameters) }
+        unsafe { self.launch::<T, _>(entry, grid, &parameters)? };
+        self.complete_dots(gate, m.nrows, wy, yy)
     }
 }
 

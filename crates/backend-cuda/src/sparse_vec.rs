@@ -73,7 +73,7 @@ impl<T: Real> SparseVector<T> for Cuda {
         let warps = s.values.len().div_ceil(BLOCK);
         let each = (warps / (4 * self.multiprocessors().max(1))).clamp(1, 8);
         let grid = Grid::of(warps.div_ceil(each), 32 * each as u32);
-        let tree = self.tree(s.values.len(), [out.pointer(), Address::NULL])?;
+        let tree = self.tree::<T>(s.values.len(), [out.pointer(), Address::NULL])?;
         let (nnz, indices, values) = (s.values.len() as u64, s.indices.pointer(), s.values.pointer());
         let parameters = DotSparseVec { nnz, indices, values, y: y.pointer(), tree, gate: gate_pointer(gate) };
         // SAFETY: dot_sparse_vec(nnz, indices, values, y, tree, gate), every index below y's length.

@@ -1,11 +1,9 @@
 //! Chosen entries of vectors: what the ranks of a distributed solve exchange.
 
-use std::ops::Range;
-
 use spandrel_formats::Real;
 use spandrel_formats::index::Ordinal;
 
-use crate::{Backend, Gate, Peers, Result};
+use crate::{Backend, Gate, Operator, Peers, Received, Result};
 
 /// Moves chosen entries between vectors, between a device and the host, and through the send buffers of other devices.
 ///
@@ -54,7 +52,8 @@ pub trait Entries<T: Real>: Backend<T> + Peers {
     fn read_range(&self, from: &Self::Vector, at: usize, host: &mut [T]) -> Result<()>;
     /// `to[at..at + host.len()] <- host`.
     fn write_range(&self, host: &[T], to: &mut Self::Vector, at: usize) -> Result<()>;
-    /// Puts `from[places[k]]`, for every k, into the half of a send buffer that is this turn's.
+    /// Puts `from[places[k]]`, for every k, into the half of a send buffer that is this turn's, and publishes it as this
+    /// rank's message of the turn.
     fn send_entries(
         &self,
         from: &Self::Vector,
@@ -62,14 +61,35 @@ pub trait Entries<T: Real>: Backend<T> + Peers {
         turn: u64,
         buffer: &Self::SendBuffer,
     ) -> Result<()>;
-    /// `to[at + k] <- sent[range.start + k]` for every k of the range, where `sent` is what a peer has put into its
-    /// send buffer in this turn.
-    fn receive_entries(
+    /// Follows each of these peers, and copies what it has put into its send buffer in this turn: `to[at + k] <-
+    /// message[sent.start + k]` for every k of the range `sent`. All work that is enqueued from now on runs after
+    /// everything that the peers enqueued before they published the turn. All must have published it, and none may occur
+    /// twice.
+    fn receive_entries(&self, turn: u64, from: &[Received<Self::Peer>], to: &mut Self::Vector) -> Result<()>;
+
+    /// As [`Operator::apply_dot`] with a stored matrix some of whose rows are formed by other work: y <- A x, then
+    /// `rest`, which writes these rows to y, then the sums. `blocks` has the blocks of 1024 elements in which `rest` may change y,
+    /// ascending, as places in a vector of one element per block. The default body is the specification: an override
+    /// gives the same bits, and may form the sums together with the product, and again in these blocks.
+    ///
+    /// # Errors
+    /// Those of the product and of `rest`.
+    fn apply_dot_around(
         &self,
-        turn: u64,
-        peer: &Self::Peer,
-        range: Range<usize>,
-        to: &mut Self::Vector,
-        at: usize,
-    ) -> Result<()>;
+        gate: Gate<'_, Self>,
+        a: &impl Operator<T, Self>,
+        x: &Self::Vector,
+        y: &mut Self::Vector,
+        w: &Self::Vector,
+        wy: &mut Self::Scalar,
+        yy: Option<&mut Self::Scalar>,
+        blocks: &Self::Places,
+        rest: impl FnOnce(&mut Self::Vector) -> Result<()>,
+    ) -> Result<()> {
+        let _ = blocks; // for overrides
+        a.apply(self, gate, x, y)?;
+        rest(y)?;
+        self.dot(gate, w, y, wy)?;
+        yy.map_or(Ok(()), |yy| self.dot(gate, y, y, yy))
+    }
 }

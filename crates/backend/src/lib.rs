@@ -64,7 +64,7 @@ pub use mat::{IntoArc, Mat};
 pub use monitor::{Latest, Phase, Quantity, Report, Stop, Watch};
 pub use operator::Operator;
 pub use ops::{Backend, Coeff, Convert, Converted, Load, Order, SparseVector, Spmm, Spmv, SpmvTransposed};
-pub use peers::{Meeting, PeerSums, Peers};
+pub use peers::{Meeting, PeerSums, Peers, Received};
 pub use preconditioner::Preconditioner;
 pub use renumber::{MatNumbering, MatRenumbering, Renumber};
 #[doc(no_inline)]

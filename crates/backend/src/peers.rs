@@ -27,6 +27,9 @@ pub trait Peers: Device + 'static {
     type SendBuffer: fmt::Debug + Send + Sync + 'static;
     /// The send buffer of another device, as this device reads it.
     type Peer: fmt::Debug + Send + Sync + 'static;
+    /// The largest number of ranks whose devices read each other's send buffers. The messages of more ranks pass through
+    /// the host.
+    const MOST_RANKS: usize;
 
     /// Makes a send buffer whose halves have `bytes` bytes each. Allocates. Returns `None` if devices of this kind
     /// never read each other's memory.
@@ -36,18 +39,24 @@ pub trait Peers: Device + 'static {
     fn send_buffer(&self, bytes: usize) -> Result<Option<Self::SendBuffer>>;
     /// Prepares to read another device's send buffer. Returns `None` if this device cannot.
     fn peer(&self, buffer: Arc<Self::SendBuffer>) -> Result<Option<Self::Peer>>;
-    /// Publishes what was enqueued so far to this rank's send buffer, as its message of this turn.
-    fn publish(&self, turn: u64, buffer: &Self::SendBuffer) -> Result<()>;
-    /// Makes all work enqueued from now on run after everything that the peer enqueued before it published this turn.
-    /// The peer must have published it.
-    fn follow(&self, turn: u64, peer: &Self::Peer) -> Result<()>;
-    /// As [`crate::Join::joined`], but the devices gather the block results of all ranks themselves, and each device
-    /// sums the upper part of the tree. Does not wait for a device. If the host cannot see at once whether the gate is
+    /// As [`crate::Join::joined`], but the devices read the results of all ranks themselves, and each device sums the
+    /// upper part of the tree. Does not wait for a device. If the host cannot see at once whether the gate is
     /// closed, as on a GPU, the device exchanges results even if it is. Otherwise a closed gate keeps all ranks from
     /// exchanging them.
     fn joined_to_peers<R>(&self, sums: &Arc<PeerSums<Self>>, work: impl FnOnce(&Self) -> R) -> R
     where
         Self: Sized;
+}
+
+/// A part of a peer's message, and where it goes.
+#[derive(Debug)]
+pub struct Received<P> {
+    /// The rank that sends it.
+    pub peer: P,
+    /// The elements of the message. If there are none, the peer is only followed.
+    pub sent: Range<usize>,
+    /// The place of the first one in the vector that receives them.
+    pub at: usize,
 }
 
 /// The point at which the hosts of the ranks that exchange a message wait for each other.

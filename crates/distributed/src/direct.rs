@@ -14,10 +14,11 @@ use crate::team::{Call, Team};
 pub(crate) type Opened<B> = (Arc<<B as Peers>::SendBuffer>, Vec<Option<<B as Peers>::Peer>>);
 
 /// Makes a send buffer whose halves have `bytes` bytes, and opens those of the other ranks. Returns `None`, on every
-/// rank, if a device cannot read another one's buffer, or if messages must pass through the host. Waits for the other
+/// rank, if a device cannot read another one's buffer, if there are too many ranks for it, or if messages must pass
+/// through the host. Waits for the other
 /// ranks.
 pub(crate) fn open<B: Peers, C: Communicator>(be: &B, team: &Team<C>, bytes: usize) -> Result<Option<Opened<B>>> {
-    if team.size() == 1 || !team.may_be_direct() {
+    if team.size() == 1 || team.size() > B::MOST_RANKS || !team.may_be_direct() {
         return Ok(None);
     }
     let mine = team.together(be.send_buffer(bytes))?.map(Arc::new);

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use rayon::prelude::*;
-use spandrel_backend::{Entries, Gate, Result};
+use spandrel_backend::{Entries, Gate, Received, Result};
 use spandrel_formats::Real;
 use spandrel_formats::index::Ordinal;
 
@@ -45,8 +45,8 @@ struct Direct<T: Real, B: Entries<T>> {
     /// The ranks that need entries of this one or have entries for it, ascending, and how many bytes each reads from
     /// this rank's send buffer.
     ranks: Vec<(usize, usize)>,
-    /// The send buffers of the others, the range that is read from each, and where it goes among the packed entries.
-    receives: Vec<(B::Peer, Range<usize>, usize)>,
+    /// What is read from the send buffers of the others, and where it goes among the packed entries.
+    receives: Vec<Received<B::Peer>>,
     turn: AtomicU64,
 }
 
@@ -79,7 +79,7 @@ impl<T: Real, B: Entries<T>> Direct<T, B> {
             let to = to.unwrap_or(0..0);
             let begin = begins[rank].first_chunk().map_or(0, |&begin| u64::from_le_bytes(begin)) as usize;
             ranks.push((rank, read.unwrap_or(0) * T::BYTES));
-            from.push((peer, begin..begin + to.len(), to.start));
+            from.push(Received { peer, sent: begin..begin + to.len(), at: to.start });
         }
         Ok(Some(Self { buffer, sent, ranks, receives: from, turn: AtomicU64::new(0) }))
     }
@@ -239,7 +239,6 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
             Some(direct) => {
                 let turn = direct.turn.fetch_add(1, Ordering::Relaxed);
                 be.send_entries(x, &direct.sent, turn, &direct.buffer)?;
-                be.publish(turn, &direct.buffer)?;
                 let call = team.begin(Call::Halo)?;
                 call.announce(direct.ranks.iter().copied())?;
                 Begun { call, turn }
@@ -267,10 +266,7 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
         let Begun { call, turn } = begun;
         if let Some(direct) = &self.direct {
             call.wait(direct.ranks.iter().copied())?;
-            return direct.receives.iter().try_for_each(|(peer, sent, at)| {
-                be.follow(turn, peer)?;
-                be.receive_entries(turn, peer, sent.clone(), packed, *at)
-            });
+            return be.receive_entries(turn, &direct.receives, packed);
         }
         let ghosts = &mut self.room().ghosts;
         for (from, to) in &self.receives {

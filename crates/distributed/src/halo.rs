@@ -17,9 +17,9 @@ use spandrel_formats::index::Ordinal;
 use spandrel_formats::{Csr, Error, Real};
 
 use crate::communicator::Communicator;
-use crate::exchange::{Exchange, Needed};
+use crate::exchange::{Begun, Exchange, Needed};
 use crate::matrix::HostBoundary;
-use crate::partition::Partition;
+use crate::partition::{BLOCK, Partition};
 use crate::rows::{Column, Rows};
 use crate::team::Team;
 
@@ -72,7 +72,9 @@ impl<T: Real> Boundary<T> {
 /// The boundary of a rank on its device.
 pub(crate) struct Halo<T: Real, B: Load<Csr<T>> + Entries<T>> {
     rows: B::Places,
-    /// The same on the host.
+    /// The blocks of the dot product's tree in which they lie.
+    blocks: B::Places,
+    /// The rows on the host.
     numbers: Vec<Ordinal>,
     matrix: Mat<B, Csr<T>>,
     exchange: Exchange<T, B>,
@@ -109,7 +111,10 @@ impl<T: Real, B: Spmv<Csr<T>> + Entries<T>> Halo<T, B> {
         let exchange = Exchange::new(be, team, columns, &Needed::Listed(&needed))?;
         let work = Work { x: be.zeros(needed.len())?, y: be.zeros(rows.len())? };
         let matrix = Mat::load(be, Arc::new(matrix))?;
-        Ok(Self { rows: be.places(own, &rows)?, numbers: rows, matrix, exchange, work: Mutex::new(work) })
+        let mut blocks: Vec<Ordinal> = rows.iter().map(|&row| (row as u64 / BLOCK) as Ordinal).collect();
+        blocks.dedup();
+        let blocks = be.places(own.div_ceil(BLOCK as usize), &blocks)?;
+        Ok(Self { rows: be.places(own, &rows)?, blocks, numbers: rows, matrix, exchange, work: Mutex::new(work) })
     }
 
     /// Entries of x that come from other ranks.
@@ -137,6 +142,11 @@ impl<T: Real, B: Spmv<Csr<T>> + Entries<T>> Halo<T, B> {
         Ok(HostBoundary { rows: self.numbers.clone(), matrix: self.matrix.download(be)?, x: be.download(&work.x)? })
     }
 
+    /// The blocks in which boundary rows lie.
+    pub(crate) fn blocks(&self) -> &B::Places {
+        &self.blocks
+    }
+
     /// Bytes of the boundary matrix.
     pub(crate) fn storage(&self) -> u64 {
         self.matrix.storage()
@@ -160,6 +170,40 @@ impl<T: Real, B: Spmv<Csr<T>> + Entries<T>> Halo<T, B> {
         let Some(begun) = self.exchange.begin(be, team, gate, x, &mut work.x)? else { return Ok(()) };
         be.gather_entries(y, &self.rows, &mut work.y, 0)?;
         within(y)?;
+        self.rest(be, gate, begun, a, b, work, y)
+    }
+
+    /// As [`Halo::product`] with a = 1 and b = 0. `within` gets the work in the boundary rows, which it must do once.
+    pub(crate) fn product_around<C: Communicator>(
+        &self,
+        be: &B,
+        team: &Team<C>,
+        gate: Gate<'_, B>,
+        x: &<B as Backend<T>>::Vector,
+        within: impl FnOnce(&mut dyn FnMut(&mut <B as Backend<T>>::Vector) -> Result<()>) -> Result<()>,
+    ) -> Result<()> {
+        let work = &mut *self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut begun = self.exchange.begin(be, team, gate, x, &mut work.x)?;
+        if begun.is_none() {
+            return Ok(());
+        }
+        within(&mut |y| match begun.take() {
+            Some(begun) => self.rest(be, gate, begun, Coeff::one(), Coeff::zero(), work, y),
+            None => Ok(()),
+        })
+    }
+
+    /// The boundary rows of a product whose messages are under way.
+    fn rest<C: Communicator>(
+        &self,
+        be: &B,
+        gate: Gate<'_, B>,
+        begun: Begun<'_, C>,
+        a: Coeff<'_, T, <B as Backend<T>>::Scalar>,
+        b: Coeff<'_, T, <B as Backend<T>>::Scalar>,
+        work: &mut Work<<B as Backend<T>>::Vector>,
+        y: &mut <B as Backend<T>>::Vector,
+    ) -> Result<()> {
         self.exchange.finish(be, begun, &mut work.x)?;
         self.matrix.spmv(be, gate, a, &work.x, b, &mut work.y)?;
         be.scatter_entries(gate, &work.y, 0, &self.rows, y)

@@ -242,17 +242,16 @@ unsafe impl<F: Format, B: Local<F::Value> + Spmv<F>, C: Communicator> Operator<F
         be.told(
             self.check(x, y).and_then(|()| expect_len("a distributed product", "w", w.layout.len(), self.rows.len())),
         )?;
-        if self.halo.is_none() {
+        let (x, y, w) = (&x.part, &mut y.part, &w.part);
+        let Some(halo) = &self.halo else {
             // One rank has all rows, so its sums are complete.
-            let (x, y, w) = (&x.part, &mut y.part, &w.part);
             return be.told(self.own.apply_dot(be.device(), gate, x, y, w, wy, yy));
-        }
-        self.spmv(be, gate, Coeff::one(), x, Coeff::zero(), y)?;
-        be.dot(gate, w, y, wy)?;
-        match yy {
-            Some(yy) => be.dot(gate, y, y, yy),
-            None => Ok(()),
-        }
+        };
+        be.told(be.joined(&self.rows, |device| {
+            halo.product_around(device, be.team(), gate, x, |rest| {
+                device.apply_dot_around(gate, &self.own, x, y, w, wy, yy, halo.blocks(), rest)
+            })
+        }))
     }
 
     fn residual(

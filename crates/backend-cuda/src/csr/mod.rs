@@ -373,22 +373,23 @@ impl<T: Real> CudaCsr<T> {
         y: &mut Vector<T>,
         w: &Vector<T>,
         wy: &mut Scalar<T>,
-        yy: Option<&mut Scalar<T>>,
+        mut yy: Option<&mut Scalar<T>>,
     ) -> Result<()> {
         expect_len("spmv_dot", "x", x.len(), self.ncols)?;
         expect_len("spmv_dot", "y", y.len(), self.nrows)?;
         expect_len("spmv_dot", "w", w.len(), self.nrows)?;
-        if !self.kernel.stored() || cuda.is_joined() {
+        if !self.kernel.stored() {
             self.spmv("spmv_dot", cuda, gate, Coeff::one(), x, Coeff::zero(), y)?;
             return cuda.dots(gate, w, y, wy, yy);
         }
-        let product = ProductDot::new(cuda, (self.nrows, self.ncols), gate, x, y, w, wy, yy)?;
+        let product = ProductDot::new(cuda, (self.nrows, self.ncols), gate, x, y, w, wy, yy.as_deref_mut())?;
         let (row_ptr, col_idx, values) = (self.row_ptr.pointer(), self.col_idx.pointer(), self.values.pointer());
         let nrows = self.nrows as u32;
         if self.kernel == CsrKernel::Scalar {
             let parameters = SpmvDotScalarCsr { row_ptr, col_idx, values, nrows, product };
             // SAFETY: the arrays of the matrix; the lengths of x, y and w were compared.
-            return unsafe { cuda.launch::<T, _>(SpmvDotScalarCsr::ENTRY, Grid::rows(self.nrows), &parameters) };
+            unsafe { cuda.launch::<T, _>(SpmvDotScalarCsr::ENTRY, Grid::rows(self.nrows), &parameters)? };
+            return cuda.complete_dots(gate, self.nrows, wy, yy);
         }
         let grid = Grid::of(self.nrows.div_ceil(BLOCK), 32 * self.dot_warps as u32);
         let grid = with_shared(grid, 2 * BLOCK * T::BYTES + self.staging(self.dot_warps));
@@ -401,7 +402,8 @@ impl<T: Real> CudaCsr<T> {
         let parameters = SpmvDotStaged { row_ptr, col_idx, values, nrows, nnz, capacity, product };
         // SAFETY: the arrays of the matrix, 1024 rows per thread block, with room for their y and w and for `capacity`
         // entries per warp; the lengths of x, y and w were compared.
-        unsafe { cuda.launch::<T, _>(entry, grid, &parameters) }
+        unsafe { cuda.launch::<T, _>(entry, grid, &parameters)? };
+        cuda.complete_dots(gate, self.nrows, wy, yy)
     }
 
     pub(crate) fn spmv_transposed(

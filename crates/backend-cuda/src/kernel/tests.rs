@@ -8,7 +8,7 @@ use crate::launch::{CoeffArg, TreeArg};
 
 /// The declarations of all files. If a file is missing here, its kernels count as undeclared.
 fn declared_everywhere() -> Vec<Declared> {
-    let files: [fn(&mut Vec<Declared>); 36] = [
+    let files: [fn(&mut Vec<Declared>); 37] = [
         crate::bdia::declared,
         crate::bsr::declared,
         crate::bsrx::declared,
@@ -28,6 +28,7 @@ fn declared_everywhere() -> Vec<Declared> {
         crate::hyb::declared,
         crate::kept::declared,
         crate::levelset::declared,
+        crate::peers::declared,
         crate::renumber::declared,
         crate::runs::declared,
         crate::scan::declared,

@@ -200,7 +200,7 @@ fn roots_decide<T: Real, D: EveryMethod<T> + Join>(be: &D, n: usize) -> Verdict 
 }
 
 /// The product with sums of one format.
-fn product<F: Format, D: Spmv<F> + EveryMethod<F::Value> + Join>(be: &D, n: usize) -> Verdict {
+fn product<F: Format, D: Spmv<F> + Entries<F::Value> + EveryMethod<F::Value> + Join>(be: &D, n: usize) -> Verdict {
     let entry = |i: usize, j: usize| F::Value::from_f64(1.0 + ((i * 7 + j * 3) % 11) as f64 / 16.0);
     let near = |i: usize| (i.saturating_sub(2)..(i + 3).min(n)).map(move |j| (i, j, entry(i, j)));
     let csr = Csr::from_triplets(n, n, (0..n).flat_map(near))?;
@@ -212,6 +212,25 @@ fn product<F: Format, D: Spmv<F> + EveryMethod<F::Value> + Join>(be: &D, n: usiz
         compare::<F::Value, D>(be, n, monitor, 1, |be, State { v: [x, y, w, ..], s: [wy, ..], monitor }| {
             a.apply_dot(be, Some(&*monitor), x, y, w, wy, None)
         })?;
+    }
+    // Some rows are formed by other work. Not all blocks have such rows.
+    let mut rows: Vec<Ordinal> = [0, 1, n / 2, n - 1].iter().map(|&row| row as Ordinal).collect();
+    rows.retain(|&row| (row as usize) < n);
+    rows.sort_unstable();
+    rows.dedup();
+    let mut blocks: Vec<Ordinal> = rows.iter().map(|row| row / 1024).collect();
+    blocks.dedup();
+    let (rows, blocks) = (&be.places(n, &rows)?, &be.places(n.div_ceil(1024), &blocks)?);
+    let of_rows = &be.upload(&numbers::<F::Value>(9, 4))?;
+    for monitor in [Monitor::Runs, Monitor::Stopped] {
+        for both in [true, false] {
+            let act = |be: &D, State { v: [x, y, w, ..], s: [wy, yy, ..], monitor }: &mut State<F::Value, D>| {
+                let (gate, yy) = (Some(&*monitor), both.then_some(yy));
+                let rest = |y: &mut D::Vector| be.scatter_entries(gate, of_rows, 0, rows, y);
+                be.apply_dot_around(gate, &a, x, y, w, wy, yy, blocks, rest)
+            };
+            compare::<F::Value, D>(be, n, monitor, 1 + usize::from(both), act)?;
+        }
     }
     Ok(())
 }

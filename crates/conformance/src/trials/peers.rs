@@ -3,17 +3,20 @@
 //! The other rank is another device of the fleet if there is one. Its queue is busy when it publishes, so that a device
 //! that does not wait for it reads something else.
 
+use std::cell::RefCell;
+use std::ops::Range;
 use std::rc::Rc;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use spandrel_backend::{
-    BicgstabUpdate, Coeff, Entries, Error, EveryMethod, Gate, Join, Meeting, PeerSums, Phase, Result, Roots, Watch,
+    BicgstabSecond, BicgstabUpdate, CgStep, Coeff, Entries, Error, EveryMethod, Join, Meeting, PeerSums, Phase,
+    Received, Result, Watch,
 };
 use spandrel_formats::Real;
 use spandrel_formats::index::Ordinal;
 
 use crate::case::numbers;
-use crate::reference::{difference, tree_sum};
+use crate::reference::difference;
 use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
@@ -28,6 +31,12 @@ fn buffer<D: Join>(be: &D, bytes: usize) -> Result<Arc<D::SendBuffer>> {
     Ok(Arc::new(be.send_buffer(bytes)?.ok_or_else(none)?))
 }
 
+/// Enqueues work that takes a while.
+fn keep_busy<T: Real, D: Entries<T>>(be: &D, [x, y]: &mut [D::Vector; 2]) -> Result<()> {
+    let one = || Coeff::host(T::one());
+    (0..BUSY.1).try_for_each(|_| be.axpby(None, one(), x, one(), y))
+}
+
 fn peer<D: Join>(be: &D, buffer: &Arc<D::SendBuffer>) -> Result<D::Peer> {
     let none = || Error::Unsupported { op: "a peer", noun: "this device", why: "it cannot read the other".to_owned() };
     be.peer(Arc::clone(buffer))?.ok_or_else(none)
@@ -37,8 +46,8 @@ fn peer<D: Join>(be: &D, buffer: &Arc<D::SendBuffer>) -> Result<D::Peer> {
 struct Other<'d, T: Real, D: Entries<T>> {
     be: &'d D,
     buffer: Arc<D::SendBuffer>,
-    /// The rank that reads the buffer.
-    reader: D::Peer,
+    /// What it takes from the rank that reads the buffer: nothing.
+    reader: [Received<D::Peer>; 1],
     busy: [D::Vector; 2],
     places: D::Places,
     len: usize,
@@ -48,7 +57,8 @@ impl<'d, T: Real, D: Entries<T> + Join> Other<'d, T, D> {
     fn new(be: &'d D, reader: &Arc<D::SendBuffer>, len: usize) -> Result<Self> {
         let places: Vec<Ordinal> = (0..len as Ordinal).rev().collect();
         let busy = [be.zeros(BUSY.0)?, be.zeros(BUSY.0)?];
-        let (buffer, reader) = (buffer(be, len * T::BYTES)?, peer(be, reader)?);
+        let (buffer, peer) = (buffer(be, len * T::BYTES)?, peer(be, reader)?);
+        let reader = [Received { peer, sent: 0..0, at: 0 }];
         Ok(Self { be, buffer, reader, busy, places: be.places(len, &places)?, len })
     }
 
@@ -60,34 +70,33 @@ impl<'d, T: Real, D: Entries<T> + Join> Other<'d, T, D> {
     /// Publishes the message of a turn, once its queue has done much else.
     fn publish(&mut self, turn: u64) -> Result<()> {
         if let Some(before) = turn.checked_sub(1) {
-            self.be.follow(before, &self.reader)?;
+            self.be.receive_entries(before, &self.reader, &mut self.busy[0])?;
         }
         let mut reversed = self.values(turn);
         reversed.reverse();
         let sent = self.be.upload(&reversed)?;
-        let [x, y] = &mut self.busy;
-        for _ in 0..BUSY.1 {
-            self.be.axpby(None, Coeff::host(T::one()), x, Coeff::host(T::one()), y)?;
-        }
-        self.be.send_entries(&sent, &self.places, turn, &self.buffer)?;
-        self.be.publish(turn, &self.buffer)
+        keep_busy(self.be, &mut self.busy)?;
+        self.be.send_entries(&sent, &self.places, turn, &self.buffer)
     }
 }
 
 /// Entries that another device sends.
-fn entries<T: Real, D: Entries<T> + EveryMethod<T> + Join>(be: &D, other: &D, n: usize) -> Verdict {
+fn entries<T: Real, D: Entries<T> + EveryMethod<T> + Join>(fleet: &Rc<Fleet<D>>, at: [usize; 2], n: usize) -> Verdict {
+    let [be, other] = at.map(|at| &fleet.devices[at].1);
     let own = buffer(be, 8)?;
     let mut other = Other::<T, D>::new(other, &own, n)?;
-    let from = peer(be, &other.buffer)?;
+    let received = |sent, at| Ok::<_, Error>([Received { peer: peer(be, &other.buffer)?, sent, at }]);
+    let (begin, end) = (n / 3, n - n / 4);
+    let from = received(begin..end, 2)?;
+    let outside = [received(0..n, 6)?, received(0..2 * n + 2, 0)?];
     let poison = vec![T::from_f64(9.0); n + 5];
     let mut to = be.upload(&poison)?;
+    let nothing = be.places(n + 5, &[])?;
     for turn in 0..TURNS {
         other.publish(turn)?;
-        be.publish(turn, &own)?;
-        be.follow(turn, &from)?;
+        be.send_entries(&to, &nothing, turn, &own)?;
         be.write(&poison, &mut to)?;
-        let (begin, end) = (n / 3, n - n / 4);
-        be.receive_entries(turn, &from, begin..end, &mut to, 2)?;
+        be.receive_entries(turn, &from, &mut to)?;
         let mut wanted = poison.clone();
         wanted[2..2 + end - begin].copy_from_slice(&other.values(turn)[begin..end]);
         if let Some(detail) = difference(&be.download(&to)?, &wanted) {
@@ -96,8 +105,8 @@ fn entries<T: Real, D: Entries<T> + EveryMethod<T> + Join>(be: &D, other: &D, n:
     }
     let places = be.places(n + 5, &(0..n as Ordinal + 5).collect::<Vec<_>>())?;
     let refused = [
-        be.receive_entries(0, &from, 0..n, &mut to, 6).is_err(),
-        be.receive_entries(0, &from, 0..2 * n + 2, &mut be.zeros(2 * n + 2)?, 0).is_err(),
+        be.receive_entries(0, &outside[0], &mut to).is_err(),
+        be.receive_entries(0, &outside[1], &mut be.zeros(2 * n + 2)?).is_err(),
         be.send_entries(&to, &places, 0, &own).is_err(),
         be.send_entries(&be.zeros(n)?, &places, 0, &own).is_err(),
     ];
@@ -107,35 +116,20 @@ fn entries<T: Real, D: Entries<T> + EveryMethod<T> + Join>(be: &D, other: &D, n:
     }
 }
 
-/// A meeting with a rank that has come already.
+type Work = Box<dyn FnOnce() -> Result<()>>;
+
+thread_local! {
+    /// What the other rank does before it comes to the next meeting.
+    static OTHER: RefCell<Option<Work>> = const { RefCell::new(None) };
+}
+
+/// A meeting at which the other rank does its work, if there is some, and has then come.
 #[derive(Debug)]
 struct Met;
 
 impl Meeting for Met {
     fn meet(&self, _: usize) -> Result<()> {
-        Ok(())
-    }
-}
-
-/// Keeps the block results of sums.
-#[derive(Debug, Default)]
-struct Kept(Mutex<Vec<f64>>);
-
-impl Kept {
-    fn keep<T: Real>(&self, blocks: &[T], roots: &mut [T]) {
-        roots.fill(T::zero());
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = blocks.iter().map(|block| block.as_f64()).collect();
-    }
-}
-
-impl Roots for Kept {
-    fn roots_f32(&self, blocks: &mut [f32], roots: &mut [f32]) -> Result<()> {
-        self.keep(blocks, roots);
-        Ok(())
-    }
-    fn roots_f64(&self, blocks: &mut [f64], roots: &mut [f64]) -> Result<()> {
-        self.keep(blocks, roots);
-        Ok(())
+        OTHER.take().map_or(Ok(()), |work| work())
     }
 }
 
@@ -144,80 +138,140 @@ struct On<'s, T: Real, D: EveryMethod<T>> {
     v: &'s mut [D::Vector; 6],
     coeff: &'s [D::Scalar; 4],
     out: &'s mut [D::Scalar; 2],
-    gate: Gate<'s, D>,
+    monitor: &'s mut D::Monitor,
 }
 
-/// An operation, the number of its sums, and whether their roots are taken.
-type Use<T, D> = (&'static str, usize, bool, fn(&D, On<'_, T, D>) -> Result<()>);
+/// An operation with its name, and how many vectors it uses.
+type Use<T, D> = (&'static str, usize, fn(&D, On<'_, T, D>) -> Result<()>);
 
-fn uses<T: Real, D: EveryMethod<T>>() -> [Use<T, D>; 3] {
+fn uses<T: Real, D: EveryMethod<T>>() -> [Use<T, D>; 5] {
     [
-        ("dot", 1, false, |be, On { v: [x, y, ..], out: [out, _], gate, .. }| be.dot(gate, x, y, out)),
-        ("norm2", 1, true, |be, On { v: [x, ..], out: [out, _], gate, .. }| be.norm2(gate, x, out)),
-        ("bicgstab_update", 2, false, |be, On { v: [p, s, t, shadow, x, r], coeff, out: [rr, rho], gate }| {
+        ("dot", 2, |be, On { v: [x, y, ..], out: [out, _], monitor, .. }| be.dot(Some(&*monitor), x, y, out)),
+        ("norm2", 1, |be, On { v: [x, ..], out: [out, _], monitor, .. }| be.norm2(Some(&*monitor), x, out)),
+        ("bicgstab_update", 6, |be, On { v: [p, s, t, shadow, x, r], coeff, out: [rr, rho], monitor }| {
             let [a, b, c, d] = coeff;
             let (alpha, omega) = (Coeff::ratio(a, b), Coeff::ratio(c, d));
-            be.bicgstab_update(gate, BicgstabUpdate { alpha, p, omega, s: Some(s), t, shadow, x, r, rr, rho })
+            be.bicgstab_update(
+                Some(&*monitor),
+                BicgstabUpdate { alpha, p, omega, s: Some(s), t, shadow, x, r, rr, rho },
+            )
+        }),
+        ("cg_step", 4, |be, On { v: [p, q, x, r, ..], coeff: [rz, pq, ..], out: [rr, _], monitor }| {
+            be.cg_step(CgStep { rz, pq, p, q, x, r, rr }, monitor)
+        }),
+        ("bicgstab_second", 6, |be, On { v: [p, s, t, shadow, x, r], coeff: [rho, rv, tt, ts], out, monitor }| {
+            let [rr, rho_next] = out;
+            be.bicgstab_second(
+                BicgstabSecond { rho, rv, ts, tt, p, s: Some(s), t, shadow, x, r, rr, rho_next },
+                monitor,
+            )
         }),
     ]
 }
 
-/// Sums over the blocks of two devices: this one has `n` elements, the other `theirs` blocks before or behind them.
-fn sums<T: Real, D: Entries<T> + EveryMethod<T> + Join>(be: &D, other: &D, n: usize) -> Verdict {
+/// Sums over two devices: this one has `n` elements, the other `theirs` blocks before or behind them.
+fn sums<T: Real, D: Entries<T> + EveryMethod<T> + Join>(fleet: &Rc<Fleet<D>>, at: [usize; 2], n: usize) -> Verdict {
     for of in uses::<T, D>() {
-        for (theirs, is_first) in [(1, true), (3, false), (1500, true)] {
-            sum(be, other, n, of, theirs, is_first)?;
+        for (theirs, is_first) in [(1, true), (3, false), (1100, true)] {
+            sum(fleet, at, n, of, theirs, is_first)?;
         }
     }
     Ok(())
 }
 
-fn sum<T: Real, D: Entries<T> + EveryMethod<T> + Join>(
-    be: &D,
-    other: &D,
+/// As [`sums`] where each device has whole groups of 1024 blocks, and both have a part of one.
+fn long_sums<T: Real, D: Entries<T> + EveryMethod<T> + Join>(
+    fleet: &Rc<Fleet<D>>,
+    at: [usize; 2],
     n: usize,
-    (name, count, root, act): Use<T, D>,
+) -> Verdict {
+    let [dot, ..] = uses::<T, D>();
+    [true, false].iter().try_for_each(|&is_first| sum(fleet, at, n, dot, 1500, is_first))
+}
+
+/// The vectors and scalars of one rank in an operation.
+struct Rank<T: Real, D: EveryMethod<T>> {
+    v: [D::Vector; 6],
+    coeff: [D::Scalar; 4],
+    out: [D::Scalar; 2],
+    monitor: D::Monitor,
+}
+
+impl<T: Real, D: EveryMethod<T>> Rank<T, D> {
+    /// Takes the elements of a range from whole vectors, if these have any, and a monitor that has stopped or not.
+    fn new(be: &D, whole: &[Vec<T>; 6], own: Range<usize>, is_stopped: bool) -> Result<Self> {
+        let [a, b, c, d, e, f] = whole.each_ref().map(|whole| be.upload(whole.get(own.clone()).unwrap_or(&[])));
+        let scalar = |value: f64| be.scalar(T::from_f64(value));
+        let threshold = if is_stopped { f64::MAX } else { 0.0 };
+        let mut monitor = be.monitor(&Watch { threshold, divergence: f64::INFINITY, max_iters: 10 })?;
+        be.observe(&scalar(1.0)?, Phase::Full, &mut monitor)?;
+        let coeff = [scalar(0.75)?, scalar(1.5)?, scalar(-0.3)?, scalar(0.9)?];
+        Ok(Self { v: [a?, b?, c?, d?, e?, f?], coeff, out: [scalar(42.0)?, scalar(42.0)?], monitor })
+    }
+
+    fn act(&mut self, be: &D, act: fn(&D, On<'_, T, D>) -> Result<()>) -> Result<()> {
+        let Self { v, coeff, out, monitor } = self;
+        act(be, On { v, coeff, out, monitor })
+    }
+
+    /// The sums, and what the monitor says.
+    fn sums(&self, be: &D) -> Result<(Vec<T>, String)> {
+        let sums: Result<Vec<T>> = self.out.iter().map(|out| be.download_scalar(out)).collect();
+        Ok((sums?, format!("{:?}", be.report(&self.monitor)?)))
+    }
+}
+
+fn sum<T: Real, D: Entries<T> + EveryMethod<T> + Join>(
+    fleet: &Rc<Fleet<D>>,
+    at: [usize; 2],
+    n: usize,
+    (name, vectors, act): Use<T, D>,
     theirs: usize,
     is_first: bool,
 ) -> Verdict {
+    let [be, other] = at.map(|at| &fleet.devices[at].1);
     let own = n.div_ceil(1024);
-    let buffer = buffer(be, PeerSums::<D>::MOST * own * T::BYTES)?;
-    let mut other = Other::<T, D>::new(other, &buffer, count * theirs)?;
-    let of_other = Some(peer(be, &other.buffer)?);
-    let ranks = match is_first {
-        true => vec![(0..theirs, of_other), (theirs..theirs + own, None)],
-        false => vec![(0..own, None), (own..own + theirs, of_other)],
-    };
-    let sums = Arc::new(PeerSums::<D>::new(buffer, ranks, Box::new(Met)));
+    // Only the last block of all may be short.
+    let (len, all) = if is_first { (theirs * 1024, theirs + own) } else { (theirs * 1024 - 100, own + theirs) };
+    let n = if is_first { n } else { own * 1024 };
+    let (mine, of_other) = if is_first { (len..len + n, 0..len) } else { (0..n, n..n + len) };
+    let blocks = |of: &Range<usize>| of.start.div_ceil(1024)..of.end.div_ceil(1024);
+    let (buffers, mut joined) = ([buffer(be, 2 * own * T::BYTES)?, buffer(other, 2 * theirs * T::BYTES)?], Vec::new());
+    for (rank, device) in [be, other].into_iter().enumerate() {
+        let from = peer(device, &buffers[1 - rank])?;
+        let (me, them) = (blocks([&mine, &of_other][rank]), blocks([&of_other, &mine][rank]));
+        let mut ranks = vec![(me, None), (them, Some(from))];
+        ranks.sort_by_key(|(blocks, _)| blocks.start);
+        joined.push(Arc::new(PeerSums::<D>::new(Arc::clone(&buffers[rank]), ranks, Box::new(Met))));
+    }
+    assert_eq!(joined[0].blocks(), all);
+    let busy = Rc::new(RefCell::new([other.zeros(BUSY.0)?, other.zeros(BUSY.0)?]));
     for step in 0..TURNS {
-        let vector = |seed: u64| be.upload(&numbers::<T>(seed + step, n));
-        let vectors = || Ok::<_, Error>([vector(1)?, vector(2)?, vector(3)?, vector(4)?, vector(5)?, vector(6)?]);
-        let scalar = |value: f64| be.scalar(T::from_f64(value));
-        let coeff = &[scalar(0.75)?, scalar(1.5)?, scalar(-0.3)?, scalar(0.9)?];
-        let kept = Arc::new(Kept::default());
-        let roots: Arc<dyn Roots> = Arc::clone(&kept) as _;
-        let (v, out) = (&mut vectors()?, &mut [scalar(42.0)?, scalar(42.0)?]);
-        be.joined(&roots, |be| act(be, On { v, coeff, out, gate: None }))?;
-        let blocks = kept.0.lock().unwrap_or_else(PoisonError::into_inner).clone();
-
+        let whole: [Vec<T>; 6] =
+            std::array::from_fn(|k| if k < vectors { numbers(1 + k as u64 + step, n + len) } else { Vec::new() });
+        let is_stopped = step == 2;
+        let mut plain = Rank::new(be, &whole, 0..n + len, is_stopped)?;
+        plain.act(be, act)?;
         // A device that is stopped changes nothing, whether it takes part or not.
-        let threshold = if step == 2 { f64::MAX } else { 0.0 };
-        let mut monitor = be.monitor(&Watch { threshold, divergence: f64::INFINITY, max_iters: 10 })?;
-        be.observe(&scalar(1.0)?, Phase::Full, &mut monitor)?;
-        let is_stopped = be.report(&monitor)?.stop.is_some();
-        let turn = sums.turns();
-        other.publish(turn)?;
-        let (v, out) = (&mut vectors()?, &mut [scalar(42.0)?, scalar(42.0)?]);
-        be.joined_to_peers(&sums, |be| act(be, On { v, coeff, out, gate: Some(&monitor) }))?;
-        let sent = other.values(turn);
-        for (k, out) in out.iter().enumerate().take(count) {
-            let here = blocks[k * own..(k + 1) * own].iter().map(|&block| T::from_f64(block));
-            let there = sent[k * theirs..(k + 1) * theirs].iter().copied();
-            let sum = tree_sum(if is_first { there.chain(here).collect() } else { here.chain(there).collect() });
-            let sum = if root { sum.sqrt() } else { sum };
-            let wanted = if is_stopped { T::from_f64(42.0) } else { sum };
-            if let Some(detail) = difference(&[be.download_scalar(out)?], &[wanted]) {
-                return Err(wrong(format!("{name}, sum {k} with {theirs} blocks of the other, step {step}: {detail}")));
+        let wanted = plain.sums(be)?;
+        let mut here = Rank::new(be, &whole, mine.clone(), is_stopped)?;
+        let there = Rc::new(RefCell::new(Rank::new(other, &whole, of_other.clone(), is_stopped)?));
+        let (fleet, at, sums) = (Rc::clone(fleet), at[1], Arc::clone(&joined[1]));
+        let (rank, busy) = (Rc::clone(&there), Rc::clone(&busy));
+        OTHER.set(Some(Box::new(move || {
+            let other = &fleet.devices[at].1;
+            keep_busy(other, &mut busy.borrow_mut())?;
+            other.joined_to_peers(&sums, |other| rank.borrow_mut().act(other, act))
+        })));
+        be.joined_to_peers(&joined[0], |be| here.act(be, act))?;
+        // A device whose host sees that it is stopped does not come to the meeting, and neither does the other.
+        OTHER.set(None);
+        for (whose, found) in [("this", here.sums(be)?), ("the other", there.borrow().sums(other)?)] {
+            let says = || format!("the monitor says {}, expected {}", found.1, wanted.1);
+            let said = (found.1 != wanted.1).then(says);
+            if let Some(detail) = difference(&found.0, &wanted.0).or(said) {
+                let what = format!("{name} on {whose} rank, with {theirs} blocks of the other, step {step}: {detail}");
+                return Err(wrong(what));
             }
         }
     }
@@ -229,14 +283,13 @@ pub(crate) fn trials<T: Real, D>(fleet: &Rc<Fleet<D>>, out: &mut Vec<Trial>)
 where
     D: EveryMethod<T> + Join + Entries<T>,
 {
-    let mut add = |noun: &str, n: usize, body: fn(&D, &D, usize) -> Verdict| {
+    let mut add = |noun: &str, n: usize, body: fn(&Rc<Fleet<D>>, [usize; 2], usize) -> Verdict| {
         let fleet = Rc::clone(fleet);
         let name = format!("peers/{noun}/{}/{}/{n}", T::NAME, fleet.name);
         out.push(Trial::new(name, move || {
             let devices = &fleet.devices;
-            devices.iter().enumerate().try_for_each(|(at, (label, device))| {
-                let (_, other) = &devices[(at + 1) % devices.len()];
-                body(device, other, n).map_err(|finding| match finding {
+            devices.iter().enumerate().try_for_each(|(at, (label, _))| {
+                body(&fleet, [at, (at + 1) % devices.len()], n).map_err(|finding| match finding {
                     Finding::Wrong(what) => wrong(format!("{label}: {what}")),
                     other @ (Finding::Refused | Finding::Skipped(_)) => other,
                 })
@@ -245,6 +298,9 @@ where
     };
     for n in [1, 1024, 1025, 70_001] {
         add("entries", n, entries::<T, D>);
+    }
+    for n in [1, 1024, 70_001] {
         add("sums", n, sums::<T, D>);
     }
+    add("sums", 1_200_000, long_sums::<T, D>);
 }
