@@ -173,6 +173,23 @@ impl<T: Real, B: Spmv<Csr<T>> + Entries<T>> Halo<T, B> {
         self.rest(be, gate, begun, a, b, work, y)
     }
 
+    /// r <- b - A x, as [`Halo::product`]; `within` does the same for the own block.
+    pub(crate) fn residual<C: Communicator>(
+        &self,
+        be: &B,
+        team: &Team<C>,
+        gate: Gate<'_, B>,
+        (b, x): (&<B as Backend<T>>::Vector, &<B as Backend<T>>::Vector),
+        r: &mut <B as Backend<T>>::Vector,
+        within: impl FnOnce(&mut <B as Backend<T>>::Vector) -> Result<()>,
+    ) -> Result<()> {
+        let work = &mut *self.work.lock().unwrap_or_else(PoisonError::into_inner);
+        let Some(begun) = self.exchange.begin(be, team, gate, x, &mut work.x)? else { return Ok(()) };
+        be.gather_entries(b, &self.rows, &mut work.y, 0)?;
+        within(r)?;
+        self.rest(be, gate, begun, Coeff::host(-T::one()), Coeff::one(), work, r)
+    }
+
     /// As [`Halo::product`] with a = 1 and b = 0. `within` gets the work in the boundary rows, which it must do once.
     pub(crate) fn product_around<C: Communicator>(
         &self,

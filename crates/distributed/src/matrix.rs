@@ -262,8 +262,16 @@ unsafe impl<F: Format, B: Local<F::Value> + Spmv<F>, C: Communicator> Operator<F
         x: &Vector<F::Value, B>,
         r: &mut Vector<F::Value, B>,
     ) -> Result<()> {
-        be.copy(gate, b, r)?;
-        self.spmv(be, gate, Coeff::host(-<F::Value as num_traits::One>::one()), x, Coeff::one(), r)
+        be.told(
+            self.check(x, r).and_then(|()| expect_len("a distributed product", "b", b.layout.len(), self.rows.len())),
+        )?;
+        let (device, x, b, r) = (be.device(), &x.part, &b.part, &mut r.part);
+        be.told(match &self.halo {
+            None => self.own.residual(device, gate, b, x, r),
+            Some(halo) => {
+                halo.residual(device, be.team(), gate, (b, x), r, |r| self.own.residual(device, gate, b, x, r))
+            }
+        })
     }
 
     fn stored(&self) -> Option<&dyn Any> {
