@@ -133,6 +133,10 @@ impl Device for Cpu {
         &self.profile
     }
 
+    fn is_immediate(&self) -> bool {
+        true
+    }
+
     fn synchronize(&self) -> Result<()> {
         Ok(())
     }

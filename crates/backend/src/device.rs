@@ -33,6 +33,13 @@ pub trait Device: Sized {
         Ok(None)
     }
 
+    /// Returns true if all work of an operation is done when its call returns, so that [`Device::report_latest`] never
+    /// waits. Solvers then enqueue no iteration behind the stop. False, the default, is right for every device. Always
+    /// the same for a device, and on all ranks. Does not block.
+    fn is_immediate(&self) -> bool {
+        false
+    }
+
     /// Waits until everything enqueued so far is done, and reports any failure since the last wait. Blocks; must not be
     /// recorded.
     ///
@@ -96,7 +103,8 @@ pub trait Device: Sized {
         Ok(())
     }
 
-    /// Returns the latest state of the monitor without the history. The host calls this once per several iterations.
+    /// Returns the latest state of the monitor without the history. The host calls this once per several iterations,
+    /// and after each if the device [is immediate](Device::is_immediate).
     /// The default moves the whole history, so a backend overrides it. Blocks; must not be recorded.
     ///
     /// # Errors

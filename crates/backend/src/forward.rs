@@ -67,6 +67,11 @@ macro_rules! forward {
             self.$inner.free_memory()
         }
     };
+    (@one is_immediate [Device [] $inner:tt []]) => {
+        fn is_immediate(&self) -> bool {
+            self.$inner.is_immediate()
+        }
+    };
     (@one synchronize [Device [] $inner:tt []]) => {
         fn synchronize(&self) -> $crate::Result<()> {
             self.$inner.synchronize()

@@ -335,6 +335,9 @@ impl<B: Join, C: Communicator> Device for Distributed<B, C> {
     fn free_memory(&self) -> Result<Option<u64>> {
         self.device.free_memory()
     }
+    fn is_immediate(&self) -> bool {
+        self.device.is_immediate()
+    }
     fn synchronize(&self) -> Result<()> {
         self.told(self.device.synchronize())
     }

@@ -4,6 +4,7 @@
 mod problems;
 
 use std::fmt::Write;
+use std::time::Duration;
 
 use problems::{LIMIT, partition, system};
 use spandrel_backend::Backend;
@@ -12,7 +13,9 @@ use spandrel_distributed::{
     Call, Communicator, Distributed, DistributedAmg, DistributedMat, DistributedMultigrid, Threads, precond, rows_of,
 };
 use spandrel_formats::{Csr, generate};
-use spandrel_solvers::{AmgOptions, Cg, Error, Identity, Options, PolynomialSmoother};
+use spandrel_solvers::{
+    AmgOptions, BiCgStab, Cg, Error, Gmres, GmresOptions, Identity, Method, Options, PolynomialSmoother,
+};
 
 /// Messages and bytes of sums and of halos.
 type Sent = [u64; 4];
@@ -117,4 +120,60 @@ fn an_iteration_sends_what_the_design_says() {
 #[test]
 fn from_device_to_device_it_sends_block_results_and_the_same_halos() {
     insta::assert_snapshot!(table(Through::Memory));
+}
+
+/// Iterations of a solve that converges, and what each rank sends in it.
+fn sent_until_converged(method: Method, ranks: usize, options: &Options) -> (usize, Vec<Sent>) {
+    let system = system(generate::csr::<f64>("poisson2d:64x48").unwrap());
+    let partition = partition(&system.a, ranks);
+    let ended = Threads::run_within(ranks, LIMIT, |comm| {
+        let range = partition.rows(comm.rank());
+        let be = &Distributed::new(Cpu::with_threads(1)?, comm);
+        let rows = rows_of(&system.a, range.clone());
+        let a = &DistributedMat::<Cpu, Csr<f64>>::from_rows(be, rows.clone())?;
+        let m = &precond::jacobi(be, &rows)?;
+        let n = a.layout().len();
+        let b = &be.upload(&system.b[range.start as usize..range.end as usize])?;
+        let mut x = be.zeros(n)?;
+        let traffic = || {
+            let [sums, halos] = [Call::Sum, Call::Halo].map(|call| be.traffic(call));
+            [sums.messages, sums.bytes, halos.messages, halos.bytes]
+        };
+        let before = traffic();
+        let outcome = match method {
+            Method::Cg => Cg::new(be, n)?.solve(be, a, m, b, &mut x, options)?,
+            Method::BiCgStab => BiCgStab::new(be, n)?.solve(be, a, m, b, &mut x, options)?,
+            Method::Gmres | Method::Direct => {
+                Gmres::with(be, n, &GmresOptions::default())?.solve(be, a, m, b, &mut x, options)?
+            }
+        };
+        assert!(outcome.status.is_converged(), "{method}: {outcome:?}");
+        let after = traffic();
+        Ok::<_, Error>((outcome.iterations, std::array::from_fn(|at| after[at] - before[at])))
+    });
+    let ended: Vec<(usize, Sent)> = ended.into_iter().map(|rank| rank.unwrap()).collect();
+    (ended[0].0, ended.into_iter().map(|(_, sent)| sent).collect())
+}
+
+#[test]
+fn what_a_solve_sends_depends_neither_on_the_clock_nor_on_looks() {
+    let looks = [
+        (16, Duration::from_millis(50)),
+        (16, Duration::from_millis(50)),
+        (16, Duration::ZERO),
+        (7, Duration::from_micros(300)),
+        (1 << 20, Duration::MAX),
+    ];
+    for method in [Method::Cg, Method::BiCgStab, Method::Gmres] {
+        for ranks in [2, 3] {
+            let all = looks.map(|(check_every, check_after)| {
+                sent_until_converged(
+                    method,
+                    ranks,
+                    &Options { rtol: Some(1e-4), check_every, check_after, ..Options::default() },
+                )
+            });
+            assert!(all.iter().all(|other| *other == all[0]), "{method} on {ranks} ranks: {all:?}");
+        }
+    }
 }

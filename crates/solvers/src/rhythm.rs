@@ -6,13 +6,15 @@
 //! goes by the residual that the solve begins with. A device that runs what is enqueued at once, as a CPU does, is also
 //! stopped on the way.
 //!
-//! Iterations that were enqueued beyond the stop still take the device about half the time of others, because each of
-//! their kernels begins and ends. So the host looks at a device that works behind it more often: the iterations between
-//! two looks take at most [`APART`], or the sixteenth part of the time so far.
+//! If the device is immediate ([`Device::is_immediate`]), the host asks for the stop after every iteration and enqueues
+//! none beyond it. This is not a look: it calls no watcher, and ranks exchange nothing for it.
 //!
-//! Where the host looks changes no bit: work behind a stop changes nothing. The ranks of a
-//! distributed solve agree on what their clocks say ([`Device::agree`]), because they have to look at the same
-//! iterations.
+//! On other devices, iterations beyond the stop still take about half the time of others, because each of their kernels
+//! begins and ends. So the host looks at a device that works behind it more often: the iterations between two looks
+//! take at most [`APART`], or the sixteenth part of the time so far.
+//!
+//! Where the host looks changes no bit: work behind a stop changes nothing. The ranks of a distributed solve agree on
+//! what their clocks say ([`Device::agree`]), because they have to look at the same iterations.
 
 use std::time::{Duration, Instant};
 

@@ -189,6 +189,9 @@ pub(crate) unsafe fn repeat<T: Real, B: Backend<T>, S: Watched<T, B>>(
             // SAFETY: the caller's promise.
             unsafe { graphs.run(be, (0, 1), &mut step, pace.recorded) }?;
             done += 1;
+            if be.is_immediate() && be.report_latest(step.monitor())?.stop.is_some() {
+                break;
+            }
         }
         runs += done;
         rhythm.wait();

@@ -2,7 +2,8 @@
 //!
 //! Everything that a solver enqueues on a [`Trace`] appears in its log: launches with the bytes they must move, waits,
 //! allocations, captures and replays. Then it runs on the inner backend, so results are real. A fused step is one
-//! launch with the bytes of its fused form; the extra cost of the default body is not counted.
+//! launch with the bytes of its fused form; the extra cost of the default body is not counted. A trace is never
+//! immediate ([`Device::is_immediate`]), so its log is that of a device that works behind the host.
 //!
 //! Cost model:
 //!

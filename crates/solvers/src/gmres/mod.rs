@@ -314,13 +314,17 @@ impl<T: Real, B: Backend<T>> Method<T, B> for Gmres<T, B> {
         be.require_nonzero(&self.h[0], Quantity::Residual, monitor)?;
         be.axpby(Some(&*monitor), inverse(&self.h[0]), first, Coeff::zero(), &mut self.basis[0])?;
 
-        let mut enqueued = 0;
+        let (mut enqueued, mut looked, mut next_look) = (0, 0, 0);
         // The residual's norm in units of the minimised norm.
         let mut unit = 1.0;
         let cause = loop {
-            // A power of two if the clock decides: few different stretches, so that cycles find earlier graphs.
-            let due = 1 << rhythm.until_due().ilog2();
-            let to = (enqueued + pace.until_next_look(enqueued).min(due)).min(self.basis.len());
+            if enqueued == next_look {
+                // A power of two if the clock decides: few different stretches, so that cycles find earlier graphs.
+                let due = 1 << rhythm.until_due().ilog2();
+                next_look = (enqueued + pace.until_next_look(enqueued).min(due)).min(self.basis.len());
+            }
+            // The coefficients of an immediate device cost no wait, so no step follows the one that ends the cycle.
+            let to = if be.is_immediate() { enqueued + 1 } else { next_look };
             let Self { r, w, basis, directions, h, graphs, .. } = self;
             let mut step = Stretch { a, m, placement, r, w, basis, directions, h, monitor, from: enqueued, to };
             // SAFETY: the graphs are cleared before a solve with another A, M or monitor; everything else belongs to
@@ -349,10 +353,16 @@ impl<T: Real, B: Backend<T>> Method<T, B> for Gmres<T, B> {
             } else {
                 &values[..]
             };
-            rhythm.look(be, to - enqueued)?;
             enqueued = to;
+            if enqueued == next_look {
+                rhythm.look(be, enqueued - looked)?;
+                looked = enqueued;
+            }
             if let Some(cause) = self.take(columns, pace, unit) {
                 break cause;
+            }
+            if enqueued < next_look {
+                continue;
             }
             let latest = Latest { stop: None, iterations: self.least.len(), residual: self.norms.last().copied() };
             if look(latest, None)?.is_break() {
