@@ -28,6 +28,7 @@ mod matrix;
 mod mpi;
 pub mod multigrid;
 mod numbering;
+pub mod outlook;
 mod partition;
 pub mod precond;
 mod read;

@@ -4,7 +4,7 @@
 
 use rayon::prelude::*;
 
-use crate::{Csr, Real};
+use crate::{Csr, Ordinal, Real};
 
 /// Rows per parallel task.
 const CHUNK: usize = 1024;
@@ -17,30 +17,33 @@ impl<T: Real> Csr<T> {
     /// other matrices. If a symmetric matrix has this value, every eigenvalue is at least the value times the smallest
     /// diagonal entry (Gershgorin), up to rounding. Rows in parallel.
     pub fn dominance(&self) -> Option<f64> {
-        let of_row = |i: usize| {
-            let (cols, values) = self.row(i);
-            let (mut diagonal, mut others, mut is_one) = (0.0, 0.0, true);
-            for (&j, v) in cols.iter().zip(values) {
-                if j as usize == i {
-                    diagonal += v.as_f64();
-                } else {
-                    is_one &= *v <= T::zero();
-                    others -= v.as_f64();
-                }
-            }
-            let surplus = (diagonal - others) / diagonal;
-            let rounding = 2.0 * cols.len() as f64 * T::UNIT_ROUNDOFF;
-            (is_one && diagonal > 0.0 && surplus >= -rounding).then(|| surplus.max(0.0))
-        };
         if self.nrows() != self.ncols() {
             return None;
         }
         (0..self.nrows())
             .into_par_iter()
             .with_min_len(CHUNK)
-            .map(of_row)
+            .map(|i| row_dominance(i, self.row(i)))
             .try_reduce(|| f64::INFINITY, |one, other| Some(one.min(other)))
     }
+}
+
+/// (a_ii - sum |a_ij|) / a_ii of row i, given its columns and values, as [`Csr::dominance`] has it. [`None`] for a row
+/// without a positive diagonal entry, with another positive entry, or with a value that is more negative than rounding
+/// explains.
+pub fn row_dominance<T: Real>(i: usize, (cols, values): (&[Ordinal], &[T])) -> Option<f64> {
+    let (mut diagonal, mut others, mut is_one) = (0.0, 0.0, true);
+    for (&j, v) in cols.iter().zip(values) {
+        if j as usize == i {
+            diagonal += v.as_f64();
+        } else {
+            is_one &= *v <= T::zero();
+            others -= v.as_f64();
+        }
+    }
+    let surplus = (diagonal - others) / diagonal;
+    let rounding = 2.0 * cols.len() as f64 * T::UNIT_ROUNDOFF;
+    (is_one && diagonal > 0.0 && surplus >= -rounding).then(|| surplus.max(0.0))
 }
 
 #[cfg(test)]

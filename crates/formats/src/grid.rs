@@ -185,6 +185,12 @@ impl Grid {
         best(&candidates, &diagonals, csr.nrows(), |extents| walk(runs, extents, &diagonals))
     }
 
+    /// The grid with these extents and one unknown per point. The differences ascend by (dz, dy, dx).
+    pub(crate) fn of_differences(size: [usize; 3], offsets: Vec<[i32; 3]>, exact: bool) -> Self {
+        let held = vec![1; offsets.len()];
+        Self { size, offsets, unknowns: 1, exact, held }
+    }
+
     /// Number of places of the stencil inside the grid, that is, the entries of the exact matrix.
     pub fn places(&self) -> u64 {
         (0..self.unknowns).map(|unknown| self.places_of(unknown)).sum()

@@ -63,6 +63,7 @@ pub use csc::Csc;
 pub use csr::Csr;
 pub use dense::Dense;
 pub use dia::Dia;
+pub use dominance::row_dominance;
 pub use ell::{Ell, PADDING};
 pub use equilibrate::{Equilibration, Lost, Spread};
 pub use error::{Error, Result};

@@ -33,17 +33,24 @@ impl Method {
 
     /// As [`Method::choose`], for a matrix that was surveyed already.
     pub fn choose_by(survey: &Survey, square: bool) -> Choice {
-        let (solver, solver_why) = if !square {
-            (Method::Direct, "the matrix is not square, so the answer is one of least squares")
-        } else if !survey.positive_diagonal {
-            (Method::BiCgStab, "not all diagonal entries are positive, so the matrix is not positive definite")
-        } else if !survey.symmetric {
-            (Method::BiCgStab, "the matrix is not symmetric")
+        let (solver, solver_why) = if square {
+            Self::choose_square(survey.symmetric, survey.positive_diagonal)
         } else {
-            (Method::Cg, "the matrix is symmetric with a positive diagonal")
+            (Method::Direct, "the matrix is not square, so the answer is one of least squares")
         };
         let (precond, precond_why, plain) = Precond::choose_by(survey, solver);
         Choice { solver, solver_why, precond, precond_why, plain }
+    }
+
+    /// The method for a square matrix, and why: CG if it is symmetric with a positive diagonal, else BiCGStab.
+    pub fn choose_square(symmetric: bool, positive_diagonal: bool) -> (Self, &'static str) {
+        if !positive_diagonal {
+            (Method::BiCgStab, "not all diagonal entries are positive, so the matrix is not positive definite")
+        } else if !symmetric {
+            (Method::BiCgStab, "the matrix is not symmetric")
+        } else {
+            (Method::Cg, "the matrix is symmetric with a positive diagonal")
+        }
     }
 }
 

@@ -17,7 +17,7 @@
 //! Those of coarse grids are made on the device. Ghosts of a diagonal travel as those of a vector do, from device to
 //! device where devices read each other's memory; otherwise only the ghosts pass through the host.
 
-mod setup;
+pub(crate) mod setup;
 mod slab;
 
 use std::fmt;

@@ -49,12 +49,12 @@ fn fits<T: Real>(of: &Neighbours, rows: &Rows<T>) -> bool {
     (0..rows.len()).into_par_iter().all(holds)
 }
 
-/// The stencil that holds all entries of the matrix. Refuses a matrix without one, on every rank.
-fn stencil<T: Real, B: Join, C: Communicator>(
+/// The stencil that holds all entries of the matrix, or `None` on every rank. Waits for the other ranks.
+pub(crate) fn find_stencil<T: Real, B: Join, C: Communicator>(
     be: &Distributed<B, C>,
     layout: &Layout,
     rows: &Rows<T>,
-) -> Result<Neighbours> {
+) -> spandrel_backend::Result<Option<Neighbours>> {
     let offsets = offsets_in(rows);
     let all = be.team().all_to_all(vec![bytemuck::cast_slice(&offsets).to_vec(); be.size()])?;
     let mut offsets: Vec<i32> =
@@ -64,11 +64,23 @@ fn stencil<T: Real, B: Join, C: Communicator>(
     if offsets.len() <= NEIGHBOURS {
         for of in Neighbours::candidates(layout.len(), &offsets) {
             if be.team().is_everywhere(fits(&of, rows))? {
-                return Ok(of);
+                return Ok(Some(of));
             }
         }
     }
-    be.together(Err(no_stencil()))
+    Ok(None)
+}
+
+/// As [`find_stencil`]. Refuses a matrix without a stencil, on every rank.
+fn stencil<T: Real, B: Join, C: Communicator>(
+    be: &Distributed<B, C>,
+    layout: &Layout,
+    rows: &Rows<T>,
+) -> Result<Neighbours> {
+    match find_stencil(be, layout, rows)? {
+        Some(of) => Ok(of),
+        None => be.together(Err(no_stencil())),
+    }
 }
 
 /// The whole matrix, on every rank. Waits for the other ranks.

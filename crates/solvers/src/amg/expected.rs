@@ -12,7 +12,9 @@
 //!
 //! Times follow from the device's [`Profile`]: bytes over its rate, plus a cost per level and per call.
 
-use spandrel_formats::{Csr, Profile, Real};
+use std::convert::Infallible;
+
+use spandrel_formats::{Csr, Ordinal, Profile, Real};
 
 use super::AmgOptions;
 
@@ -46,6 +48,126 @@ const FEWEST: usize = 20_000;
 const POSITIVE: f64 = 0.2;
 const HEAVY: f64 = 1.2;
 
+/// Sums over a sample of a matrix's rows. They are integers, so the order of the rows does not change them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AmgSample {
+    /// The bits of the smallest surplus of the diagonal over the off-diagonal magnitudes, as a share of the diagonal.
+    /// It is at least 0.
+    surplus: u64,
+    /// In units of 1 / [`AmgSample::UNIT`]: the positive shares of the off-diagonal magnitudes, and the ratios of these
+    /// magnitudes to the diagonal.
+    positive: u64,
+    weight: u64,
+    rows: u64,
+    /// Rows without a positive diagonal entry.
+    unfit: u64,
+}
+
+impl Default for AmgSample {
+    fn default() -> Self {
+        Self { surplus: 1f64.to_bits(), positive: 0, weight: 0, rows: 0, unfit: 0 }
+    }
+}
+
+impl AmgSample {
+    const UNIT: f64 = (1u64 << 32) as f64;
+    /// A larger ratio of the off-diagonal magnitudes to the diagonal counts as this one. One such row exceeds the limit
+    /// on the average.
+    const HEAVIEST: f64 = (1u64 << 16) as f64;
+
+    /// Every how many rows of a matrix with `n` rows belong to the sample, from row 0 on. `None` if the matrix is so
+    /// small that coarse grids are not worth their set-up.
+    pub fn stride(n: usize) -> Option<usize> {
+        (n >= FEWEST).then(|| n.div_ceil(SAMPLE))
+    }
+
+    /// Adds a row of the sample.
+    pub fn add<T: Real>(&mut self, row: usize, (cols, values): (&[Ordinal], &[T])) {
+        let (mut diagonal, mut beside, mut above) = (0.0, 0.0, 0.0);
+        for (&j, v) in cols.iter().zip(values) {
+            let v = v.as_f64();
+            if j as usize == row {
+                diagonal = v;
+            } else {
+                beside += v.abs();
+                above += v.max(0.0);
+            }
+        }
+        self.rows += 1;
+        if diagonal.is_nan() || diagonal <= 0.0 {
+            self.unfit += 1;
+            return;
+        }
+        let counted = |ratio: f64| (ratio.min(Self::HEAVIEST) * Self::UNIT) as u64;
+        self.weight += counted(beside / diagonal);
+        self.positive += if beside > 0.0 { counted(above / beside) } else { 0 };
+        // The bits of numbers that are not negative are ordered as the numbers are.
+        self.surplus = self.surplus.min(((diagonal - beside) / diagonal).max(0.0).to_bits());
+    }
+
+    /// The sample as numbers, to send it to other ranks.
+    pub fn numbers(&self) -> [u64; 5] {
+        [self.surplus, self.positive, self.weight, self.rows, self.unfit]
+    }
+
+    /// Adds rows that another rank has sampled.
+    pub fn add_numbers(&mut self, [surplus, positive, weight, rows, unfit]: [u64; 5]) {
+        self.surplus = self.surplus.min(surplus);
+        self.positive += positive;
+        self.weight += weight;
+        self.rows += rows;
+        self.unfit += unfit;
+    }
+
+    /// The smallest surplus. `None` if the matrix does not look like a scalar elliptic problem.
+    fn surplus(&self) -> Option<f64> {
+        let within = |sum: u64, limit: f64| sum as f64 / Self::UNIT <= limit * self.rows as f64;
+        let looks_elliptic = self.unfit == 0 && within(self.positive, POSITIVE) && within(self.weight, HEAVY);
+        looks_elliptic.then(|| f64::from_bits(self.surplus))
+    }
+}
+
+/// What the estimate needs to know of a symmetric matrix that looks like a scalar elliptic problem.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct AmgFacts {
+    n: usize,
+    nnz: u64,
+    surplus: f64,
+    radius: f64,
+}
+
+impl AmgFacts {
+    /// Reads a sample of the rows. `None` for a small matrix and for one that does not look like a scalar elliptic
+    /// problem.
+    pub fn of<T: Real>(a: &Csr<T>) -> Option<Self> {
+        let n = a.nrows();
+        let stride = AmgSample::stride(n).filter(|_| a.ncols() == n)?;
+        let mut sample = AmgSample::default();
+        (0..n).step_by(stride).for_each(|row| sample.add(row, a.row(row)));
+        let Ok(facts) = Self::by((n, a.nnz() as u64), &sample, |rows| beside(a, rows));
+        facts
+    }
+
+    /// As [`AmgFacts::of`], for a matrix with this number of rows and entries that was sampled already. `beside` returns
+    /// the columns of some rows, in any order.
+    ///
+    /// # Errors
+    /// Those of `beside`.
+    pub fn by<E>(
+        (n, nnz): (usize, u64),
+        sample: &AmgSample,
+        mut beside: impl FnMut(&[usize]) -> Result<Vec<usize>, E>,
+    ) -> Result<Option<Self>, E> {
+        let Some(surplus) = sample.surplus() else { return Ok(None) };
+        let mut radii = Vec::new();
+        for seed in 0..SEEDS {
+            radii.extend(radius(n, (2 * seed + 1) * n / (2 * SEEDS), &mut beside)?);
+        }
+        radii.sort_by(f64::total_cmp);
+        Ok(radii.get(radii.len() / 2).map(|&radius| Self { n, nnz, surplus, radius }))
+    }
+}
+
 /// The expected time of CG with either preconditioner. Algebraic multigrid is expected to take V-cycles.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AmgExpected {
@@ -63,17 +185,15 @@ impl AmgExpected {
     /// The caller guarantees the symmetry. Returns `None` for a small matrix and for one that does not look like a
     /// scalar elliptic problem. Reads a sample of the rows.
     pub fn of<T: Real>(a: &Csr<T>, options: &AmgOptions, profile: &Profile) -> Option<Self> {
-        let n = a.nrows();
-        if n < FEWEST || a.ncols() != n {
-            return None;
-        }
-        let surplus = surplus(a)?;
-        let mut radii: Vec<f64> = (0..SEEDS).filter_map(|seed| radius(a, (2 * seed + 1) * n / (2 * SEEDS))).collect();
-        radii.sort_by(f64::total_cmp);
-        let radius = *radii.get(radii.len() / 2)?;
+        AmgFacts::of(a).map(|facts| Self::by::<T>(facts, options, profile))
+    }
+
+    /// As [`AmgExpected::of`], for a matrix with elements of type `T` whose facts are known.
+    pub fn by<T: Real>(facts: AmgFacts, options: &AmgOptions, profile: &Profile) -> Self {
+        let AmgFacts { n, nnz, surplus, radius } = facts;
         let bound = (2.0 / surplus).sqrt() / 2.0 * (2.0f64 / 1e-8).ln() / GAIN;
         let iterations = (PER_STEP * radius).min(bound).max(1.0);
-        let (n, nnz, element) = (n as f64, a.nnz() as f64, T::BYTES as f64);
+        let (n, nnz, element) = (n as f64, nnz as f64, T::BYTES as f64);
         let Profile { memory, iteration, host, .. } = profile;
         let byte = memory.nanoseconds_per_byte / memory.units.max(1) as f64;
         let product = (4.0 + element) * nnz;
@@ -90,7 +210,7 @@ impl AmgExpected {
             + setup * nnz
             + LOADED * iteration.first
             + product * iteration.bus;
-        Some(Self { iterations, ic0: ic0 * 1e-6, amg: amg * 1e-6 })
+        Self { iterations, ic0: ic0 * 1e-6, amg: amg * 1e-6 }
     }
 
     /// Returns true if algebraic multigrid should finish first.
@@ -99,61 +219,41 @@ impl AmgExpected {
     }
 }
 
-/// The smallest surplus of the diagonal over the off-diagonal magnitudes in a sample of rows, as a share of the
-/// diagonal. It is at least 0. `None` if the matrix does not look like a scalar elliptic problem.
-fn surplus<T: Real>(a: &Csr<T>) -> Option<f64> {
-    let stride = a.nrows().div_ceil(SAMPLE);
-    let (mut surplus, mut positive, mut weight, mut rows) = (1.0f64, 0.0, 0.0, 0.0);
-    for row in (0..a.nrows()).step_by(stride) {
-        let (cols, values) = a.row(row);
-        let (mut diagonal, mut beside, mut above) = (0.0, 0.0, 0.0);
-        for (&j, v) in cols.iter().zip(values) {
-            let v = v.as_f64();
-            if j as usize == row {
-                diagonal = v;
-            } else {
-                beside += v.abs();
-                above += v.max(0.0);
-            }
-        }
-        if diagonal.is_nan() || diagonal <= 0.0 {
-            return None;
-        }
-        (weight, rows) = (weight + beside / diagonal, rows + 1.0);
-        positive += if beside > 0.0 { above / beside } else { 0.0 };
-        surplus = surplus.min(((diagonal - beside) / diagonal).max(0.0));
-    }
-    (positive <= POSITIVE * rows && weight <= HEAVY * rows).then_some(surplus)
+/// The columns of some rows.
+fn beside<T: Real>(a: &Csr<T>, rows: &[usize]) -> Result<Vec<usize>, Infallible> {
+    Ok(rows.iter().flat_map(|&row| a.row(row).0).map(|&column| column as usize).collect())
 }
 
 /// Extrapolates in how many steps all rows would be reached from this one, from the steps that reach the first few
 /// thousand. `None` if fewer rows are connected, or if the graph has no sense of distance.
-fn radius<T: Real>(a: &Csr<T>, seed: usize) -> Option<f64> {
+fn radius<E>(
+    n: usize,
+    seed: usize,
+    mut beside: impl FnMut(&[usize]) -> Result<Vec<usize>, E>,
+) -> Result<Option<f64>, E> {
     let mut seen = std::collections::HashSet::from([seed]);
     let mut rim = vec![seed];
     let (mut steps, mut near) = (0.0, None);
     while seen.len() < FAR {
-        let mut next = Vec::new();
-        for &row in &rim {
-            next.extend(a.row(row).0.iter().map(|&j| j as usize).filter(|&j| seen.insert(j)));
-        }
+        let mut next = beside(&rim)?;
+        next.retain(|&row| seen.insert(row));
         if next.is_empty() {
-            return None;
+            return Ok(None);
         }
         (rim, steps) = (next, steps + 1.0);
         if near.is_none() && seen.len() >= NEAR {
             near = Some((steps, seen.len() as f64));
         }
     }
-    let (first, few) = near?;
+    let Some((first, few)) = near else { return Ok(None) };
     let reached = seen.len() as f64;
     // Both numbers of rows were reached in the same step, as in the graph of a network: there is no sense of distance.
     let growth = f64::ln(steps / first);
     if growth <= 0.0 {
-        return None;
+        return Ok(None);
     }
     let dimension = (f64::ln(reached / few) / growth).max(1.0);
-    Some(steps * (a.nrows() as f64 / reached).max(1.0).powf(1.0 / dimension))
+    Ok(Some(steps * (n as f64 / reached).max(1.0).powf(1.0 / dimension)))
 }
 
 #[cfg(test)]
@@ -172,7 +272,8 @@ mod tests {
     fn the_radius_is_that_of_the_whole_graph() {
         // Balls of radius k have 4/3 k^3 points of a box and 2 k^2 of a square, far from its sides.
         for (spec, seed, radius_of_all) in [("poisson3d:64", 133_152, 58.0), ("poisson2d:512", 131_328, 362.0)] {
-            let found = radius(&generate::csr::<f64>(spec).expect(spec), seed).expect(spec);
+            let a = generate::csr::<f64>(spec).expect(spec);
+            let found = radius(a.nrows(), seed, |rows| beside(&a, rows)).unwrap_or(None).expect(spec);
             assert!((found / radius_of_all - 1.0).abs() < 0.1, "{spec}: {found}");
         }
     }

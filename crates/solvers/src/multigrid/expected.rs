@@ -20,7 +20,7 @@
 //! References: Axelsson, Iterative Solution Methods, 1994 (CG's bound); Trottenberg, Oosterlee, Schuller, Multigrid,
 //! 2001, section 4.
 
-use spandrel_formats::{Coarsening, Csr, Grid, Neighbours, NotAGrid, Profile, Real, Stencil};
+use spandrel_formats::{Coarsening, Csr, Grid, Moments, Neighbours, NotAGrid, Profile, Real, Stencil};
 
 use super::hierarchy::{SAMPLES, WEAK, strong};
 
@@ -42,6 +42,32 @@ const CALLS: [f64; 3] = [9.0, 2.0, 2.0];
 const POLYNOMIAL: [f64; 3] = [41.0, 13.0, 350.0];
 /// The tolerance for which iterations are counted.
 const EPSILON: f64 = 1e-8;
+
+/// What the prediction needs to know of a symmetric matrix.
+#[derive(Clone, Debug, PartialEq)]
+pub struct GridFacts {
+    /// The grid of the matrix.
+    pub grid: Grid,
+    /// Number of entries.
+    pub nnz: u64,
+    /// [`Csr::dominance`].
+    pub dominance: f64,
+    /// The moments of some of its rows.
+    pub moments: Moments,
+}
+
+impl GridFacts {
+    /// Passes over the entries a few times in parallel, and looks at a sample of rows.
+    ///
+    /// # Errors
+    /// [`NotExpected`] with the reason why there is no prediction.
+    pub fn of<T: Real>(a: &Csr<T>) -> Result<Self, NotExpected> {
+        let dominance = a.dominance().ok_or(NotExpected::NotDominant)?;
+        let grid = Grid::detect(a)?;
+        let moments = Stencil::of(&grid).moments(a, SAMPLES).map_err(|_| NotExpected::NotDominant)?;
+        Ok(Self { grid, nnz: a.nnz() as u64, dominance, moments })
+    }
+}
 
 /// The predicted time of CG with either preconditioner.
 #[derive(Clone, Debug, PartialEq)]
@@ -81,10 +107,16 @@ impl Expected {
     /// # Errors
     /// [`NotExpected`] with the reason.
     pub fn of<T: Real>(a: &Csr<T>, profile: &Profile) -> Result<Self, NotExpected> {
-        let dominance = a.dominance().ok_or(NotExpected::NotDominant)?;
-        let grid = Grid::detect(a)?;
+        Self::by::<T>(GridFacts::of(a)?, profile)
+    }
+
+    /// As [`Expected::of`], for a matrix with elements of type `T` whose facts are known.
+    ///
+    /// # Errors
+    /// [`NotExpected`] with the reason.
+    pub fn by<T: Real>(facts: GridFacts, profile: &Profile) -> Result<Self, NotExpected> {
+        let GridFacts { grid, nnz, dominance, moments } = facts;
         let mut stencil = Stencil::of(&grid);
-        let moments = stencil.moments(a, SAMPLES).map_err(|_| NotExpected::NotDominant)?;
         let size = stencil.size();
         // Per row, relative to the diagonal.
         let second = moments.second.map(|row| row.map(|moment| moment / moments.diagonal));
@@ -101,17 +133,18 @@ impl Expected {
         let gain = if is_even { GAIN } else { LINES };
         let iterations = ((2.0 / lambda).sqrt() / 2.0 * (2.0 / EPSILON).ln() / gain).max(1.0);
 
-        let (n, unknowns, element) = (a.nrows() as f64, stencil.unknowns() as f64, T::BYTES as f64);
+        let (unknowns, element) = (stencil.unknowns() as f64, T::BYTES as f64);
+        let (n, nnz) = (size.iter().product::<usize>() as f64 * unknowns, nnz as f64);
         // A sweep with the stencil's slopes has about as many levels as with slopes 1, 1, or 1, 2, 4 if neighbours on
         // all sides count.
         let slopes = if stencil.entries() as f64 / unknowns > 2.0 * 3.0 + 1.0 { [1.0, 2.0, 4.0] } else { [1.0; 3] };
         let levels = |size: [usize; 3]| (0..3).map(|k| size[k] as f64 * slopes[k]).sum::<f64>();
-        let common = (4.0 + element) * a.nnz() as f64 + 13.0 * element * n;
-        let incomplete = element * (a.nnz() as f64 + 5.0 * n);
+        let common = (4.0 + element) * nnz + 13.0 * element * n;
+        let incomplete = element * (nnz + 5.0 * n);
         let (mut cycle, mut waits, mut calls) = (3.0 * element * n, 0.0, 0.0);
         let suits_polynomials = smooths_by_polynomials(profile) && Neighbours::of(&stencil).is_some();
         // Bytes of a cycle, and of the set-up.
-        let (mut polynomial, mut made) = (0.0, 4.0 * (4.0 + element) * a.nnz() as f64);
+        let (mut polynomial, mut made) = (0.0, 4.0 * (4.0 + element) * nnz);
         let mut halved = first;
         let mut count = 0u32;
         loop {

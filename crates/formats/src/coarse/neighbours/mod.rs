@@ -19,7 +19,7 @@ use super::gather::Gather;
 use super::load::Lines;
 use super::{Coarsening, Moments, Place, Stencil};
 use crate::grid::holds;
-use crate::{Dia, Error, Ordinal, Real, Result};
+use crate::{Dia, Error, Grid, Ordinal, Real, Result};
 
 /// Places of a row: (dz + 1) 9 + (dy + 1) 3 + dx + 1 for the differences dx, dy, dz of coordinates.
 pub const NEIGHBOURS: usize = 27;
@@ -166,6 +166,12 @@ impl Neighbours {
         let inside =
             |place: &Place| (0..3).map(|k| self.size[k] - place.d[k].unsigned_abs() as usize).product::<usize>();
         self.stencil.places.iter().map(inside).sum()
+    }
+
+    /// The grid of a matrix with `nnz` entries, all of them in the stencil.
+    pub fn grid(&self, nnz: u64) -> Grid {
+        let offsets = self.stencil.places.iter().map(|place| place.d).collect();
+        Grid::of_differences(self.size, offsets, self.entries() as u64 == nnz)
     }
 
     /// The difference of column and row of a place.

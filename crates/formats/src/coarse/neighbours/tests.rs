@@ -169,7 +169,9 @@ fn offsets_tell_the_grid() {
         "poisson3d:16",
     ] {
         let a = generate::csr::<f64>(spec).unwrap();
-        let wanted = Neighbours::of(&Stencil::of(&Grid::detect(&a).unwrap())).unwrap();
+        let grid = Grid::detect(&a).unwrap();
+        let wanted = Neighbours::of(&Stencil::of(&grid)).unwrap();
+        assert_eq!(wanted.grid(a.nnz() as u64), grid, "{spec}");
         let dia = Dia::from_csr(&a).unwrap();
         let found = Neighbours::candidates(a.nrows(), dia.offsets());
         let held = |of: &Neighbours| {
