@@ -13,6 +13,7 @@ use rayon::prelude::*;
 use serde_json::{Value, json};
 use spandrel::any::Complete;
 use spandrel::multigrid::Geometric;
+use spandrel::solver::renumber::{LEVELS, SCATTERED};
 use spandrel::solvers::phase::unobserved;
 use spandrel::solvers::{Amg, Cg, Hierarchy, Mixed, Multigrid, Options, Outcome, Precond, StencilMultigrid};
 use spandrel_backend::{Backend, Mat, MatNumbering, MatRenumbering, MixedPrecision, Narrow};
@@ -142,10 +143,10 @@ impl<B: Runs> Renumbered<B> {
     /// `None` if the rows are not in random order.
     fn of(be: &B, a: &Wide<B>) -> Result<Option<Self>> {
         let n = a.nrows();
-        if a.distance(be)? < 0.1 * n as f64 {
+        if a.distance(be)? < SCATTERED * n as f64 {
             return Ok(None);
         }
-        let Some(numbering) = a.breadth_first(be, 2000)? else { return Ok(None) };
+        let Some(numbering) = a.breadth_first(be, LEVELS)? else { return Ok(None) };
         let (a, moves) = a.renumbered(be, &numbering)?;
         let zeros = |n| Backend::<f64>::zeros(be, n);
         let (b, x, values) = (zeros(n)?, zeros(n)?, zeros(moves.nnz())?);

@@ -5,7 +5,8 @@ use spandrel_solvers::{Precond, Result};
 
 use super::RankBackend;
 use super::plan::{ASKED_FOR, RankPrecond};
-use crate::solver::{Element, NEARER, Reorder, SCATTERED, Settings, bisection, nearer, separates_points};
+use crate::solver::renumber::SCATTERED;
+use crate::solver::{Element, NEARER, Reorder, Settings, bisection, nearer, separates_points};
 
 /// The order of rows in the solve.
 pub(super) struct Order {

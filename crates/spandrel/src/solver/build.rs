@@ -18,6 +18,7 @@ use super::near_null;
 use super::plan::{Event, Plan, Stage};
 use super::policy;
 use super::prepare;
+use super::renumber::SCATTERED;
 use super::rival::Rival;
 use super::settings::{FormatChoice, Reorder, Settings};
 use super::truth::Truth;
@@ -184,9 +185,6 @@ fn amd<T: Real>(_: &Csr<T>) -> Result<Permutation> {
     Err(Error::Unsupported { why: "this build has no amd; build with the feature faer".into() })
 }
 
-/// Entries are scattered if their mean distance from the diagonal is at least this share of the order; a matrix in
-/// random order has a third.
-pub(crate) const SCATTERED: f64 = 0.1;
 /// A renumbering must divide the distance by this.
 pub(crate) const NEARER: f64 = 4.0;
 

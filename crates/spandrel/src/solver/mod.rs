@@ -33,7 +33,7 @@ mod near_null;
 mod plan;
 mod policy;
 mod prepare;
-mod renumber;
+pub mod renumber;
 mod rival;
 mod settings;
 mod solution;
@@ -53,7 +53,7 @@ use crate::Cpu;
 use crate::Cuda;
 use crate::any::{AnyBackend, Choice};
 #[cfg(feature = "ranks")]
-pub(crate) use build::{NEARER, SCATTERED, bisection, nearer};
+pub(crate) use build::{NEARER, bisection, nearer};
 pub use build::{Planned, Times};
 pub use device::DeviceSolver;
 #[cfg(feature = "ranks")]

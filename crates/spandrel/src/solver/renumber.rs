@@ -13,7 +13,7 @@ use spandrel_backend::{Backend, MatNumbering, MatRenumbering, Renumber};
 use spandrel_formats::{Csr, Permutation, Real};
 use spandrel_solvers::{Error, Iterate, Outcome, Precond, Result};
 
-use super::build::{SCATTERED, Setup};
+use super::build::Setup;
 use super::device::restored;
 use super::element::{Element, SolverBackend};
 use super::engine::{Call, Engine};
@@ -26,9 +26,12 @@ use crate::Mat;
 const FEWEST: usize = 1 << 19;
 /// Formats that take any order of rows without more room.
 const FORMATS: [&str; 4] = ["csr", "ell", "sell", "hyb"];
-/// The most levels of a search; a GPU needs some microseconds for each. A grid of 256^3 points in random order has
-/// about 600.
-const LEVELS: usize = 2000;
+/// Entries are scattered if their mean distance from the diagonal is at least this share of the number of rows. A matrix
+/// in random order has a third.
+pub const SCATTERED: f64 = 0.1;
+/// The most levels of a search on a device; a GPU needs some microseconds for each. A grid of 256^3 points in random
+/// order has about 600.
+pub const LEVELS: usize = 2000;
 
 type Vector<T, B> = <B as Backend<T>>::Vector;
 
