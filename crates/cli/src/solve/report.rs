@@ -3,7 +3,6 @@
 use std::fmt::{Display, Write as _};
 
 use serde::Serialize;
-
 use spandrel::ranks::{Share, Solution};
 use spandrel::solver::{Attempt, FactorReport, Plan, Replaced};
 use spandrel::solvers::{Method, Status};
@@ -223,6 +222,12 @@ pub(super) struct PrecondFallback {
     why: String,
 }
 
+impl PrecondFallback {
+    fn of(Replaced { from, to, why, .. }: &Replaced) -> Self {
+        Self { from: from.to_string(), to: to.to_string(), why: why.clone() }
+    }
+}
+
 #[derive(Debug, Serialize)]
 pub(super) struct ErrorReport {
     pub(super) kind: &'static str,
@@ -268,11 +273,6 @@ impl<'a> Report<'a> {
             shift,
             levels,
         });
-        let precond_fallback = plan.replaced.as_ref().map(|Replaced { from, to, why, .. }| PrecondFallback {
-            from: from.to_string(),
-            to: to.to_string(),
-            why: why.clone(),
-        });
         Self {
             matrix: MatrixReport {
                 name: name(&args.matrix).to_string(),
@@ -311,7 +311,7 @@ impl<'a> Report<'a> {
             seconds,
             peak_memory_bytes: memory::peak_bytes(),
             fallback: only.and_then(Fallback::of),
-            precond_fallback,
+            precond_fallback: plan.replaced.as_ref().map(PrecondFallback::of),
             attempts: only.map_or_else(Vec::new, |only| only.attempts.iter().map(Tried::of).collect()),
             why: Why {
                 backend: &plan.device_why,
@@ -371,7 +371,7 @@ impl<'a> Report<'a> {
             seconds,
             peak_memory_bytes: memory::peak_bytes(),
             fallback: None,
-            precond_fallback: None,
+            precond_fallback: plan.replaced.as_ref().map(PrecondFallback::of),
             attempts: Vec::new(),
             why: Why {
                 backend: if args.gpus.is_some() { GPUS_WHY } else { RANKS_WHY },

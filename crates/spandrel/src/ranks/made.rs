@@ -13,9 +13,10 @@ use spandrel_solvers::{
 use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Ilut, Ssor};
 
 use super::RankBackend;
-use super::plan::{Plan, RankPrecond, unsupported};
+use super::plan::{Plan, RankPrecond};
 use crate::Factorize;
 use crate::solver::Element;
+use crate::solver::shared::unsupported;
 
 /// The preconditioner of one rank's rows.
 pub(super) type Within<T, B> = Box<dyn Preconditioner<T, B>>;

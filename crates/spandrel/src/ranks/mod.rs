@@ -35,6 +35,8 @@
 mod made;
 mod order;
 mod plan;
+#[cfg(all(test, feature = "cpu"))]
+mod tests;
 mod truth;
 
 use std::ops::ControlFlow;
@@ -44,12 +46,16 @@ use std::time::Instant;
 use spandrel_backend::{Backend, Entries, Join, Preconditioner};
 use spandrel_distributed::{
     Call, Communicator, Distributed, DistributedAmg, DistributedMat, DistributedMultigrid, Layout, Numbering, Rows,
-    amg, multigrid, precond,
+    Vector, amg, multigrid, precond,
 };
 use spandrel_formats::{Csr, Real};
-use spandrel_solvers::{BiCgStab, Cg, Gmres, GmresOptions, Identity, Method, Outcome, Precond, Progress, Result};
+use spandrel_solvers::{
+    BiCgStab, Cg, Error, Gmres, GmresOptions, Identity, Method, Outcome, Precond, Progress, Result,
+};
 
 use crate::any::Complete;
+use crate::solver::shared::came_to_nothing;
+use crate::solver::words::counted;
 use crate::solver::{Element, Settings, Times, restored};
 use order::Order;
 pub use plan::{Plan, RankPrecond};
@@ -78,7 +84,7 @@ pub struct Share {
     pub ghosts: u64,
     /// Bytes of the matrix.
     pub matrix_bytes: u64,
-    /// Messages sent by products and dot products of the iteration. How often ranks look at the progress depends on the
+    /// Messages sent by products and dot products of the iterations. How often ranks look at the progress depends on the
     /// clock, so those messages are not counted.
     pub messages: u64,
     /// Bytes of these messages, and bytes that other devices read from this one.
@@ -159,7 +165,8 @@ impl<T: Element> Planned<T> {
         &self.rows
     }
 
-    /// Solves A x = b from x = `x0`, or 0. `b` and `x0` have the rows that this rank gave to [`Planned::new`]. `watch`
+    /// Solves A x = b from x = `x0`, or 0. If the policy chose multigrid and it cannot be made or comes to nothing, solves
+    /// with `jacobi` from the same x, and the plan of the solution says so. `b` and `x0` have the rows that this rank gave to [`Planned::new`]. `watch`
     /// is called as the iteration begins and at each look; it is called on every rank. Waits for the other ranks.
     ///
     /// # Errors
@@ -171,7 +178,7 @@ impl<T: Element> Planned<T> {
         x0: Option<&[T]>,
         watch: Watch<'_>,
     ) -> Result<Solution<T>> {
-        let Self { rows, numbering, layout, plan, mut times } = self;
+        let Self { rows, numbering, layout, mut plan, mut times } = self;
         let n = layout.len();
         let mut lap = Lap(Instant::now());
         let numbered = |v: &'_ [T]| numbering.as_ref().map(|by| by.part(be, v)).transpose();
@@ -180,29 +187,41 @@ impl<T: Element> Planned<T> {
         lap.add_to(&mut times.analyze);
         // Only a polynomial needs both the rows and the matrix.
         let kept = matches!(plan.preconditioner, RankPrecond::Same(Precond::Chebyshev(_))).then(|| rows.clone());
+        let mut standby = plan.otherwise.map(|_| precond::jacobi(be, &rows)).transpose()?;
         let (mut jacobi, mut blocks, mut algebraic, mut geometric) = (None, None, None, None);
-        match plan.preconditioner {
-            RankPrecond::Same(Precond::Jacobi) => jacobi = Some(precond::jacobi(be, &rows)?),
-            RankPrecond::Same(Precond::Amg(options)) => {
-                algebraic = Some(if plan.symmetric {
-                    DistributedAmg::of(be, &rows, &options, amg::GATHERED)?
-                } else {
-                    DistributedAmg::new(be, &rows, &options)?
-                });
+        let mut make = || -> Result<()> {
+            match plan.preconditioner {
+                RankPrecond::Same(Precond::Jacobi) => jacobi = Some(precond::jacobi(be, &rows)?),
+                RankPrecond::Same(Precond::Amg(options)) => {
+                    algebraic = Some(if plan.symmetric {
+                        DistributedAmg::of(be, &rows, &options, amg::GATHERED)?
+                    } else {
+                        DistributedAmg::new(be, &rows, &options)?
+                    });
+                }
+                RankPrecond::Same(Precond::Mg(options)) => {
+                    // The plan refuses other smoothers.
+                    let (grids, smoother) = (options.grids, options.polynomial().unwrap_or_default());
+                    geometric = Some(if plan.symmetric {
+                        DistributedMultigrid::of(be, &rows, grids, smoother, multigrid::GATHERED)?
+                    } else {
+                        DistributedMultigrid::new(be, &rows, grids, smoother)?
+                    });
+                }
+                RankPrecond::Same(_) => {}
+                RankPrecond::Blockwise(_) | RankPrecond::Schwarz { .. } => {
+                    blocks = Some(made::blocks(be, &layout, &rows, &plan)?);
+                }
             }
-            RankPrecond::Same(Precond::Mg(options)) => {
-                // The plan refuses other smoothers.
-                let (grids, smoother) = (options.grids, options.polynomial().unwrap_or_default());
-                geometric = Some(if plan.symmetric {
-                    DistributedMultigrid::of(be, &rows, grids, smoother, multigrid::GATHERED)?
-                } else {
-                    DistributedMultigrid::new(be, &rows, grids, smoother)?
-                });
+            Ok(())
+        };
+        if let Err(error) = make() {
+            // A refusal leaves the ranks able to work together; a rank that failed does not.
+            if standby.is_none() || be.together(Ok::<_, Error>(())).is_err() {
+                return Err(error);
             }
-            RankPrecond::Same(_) => {}
-            RankPrecond::Blockwise(_) | RankPrecond::Schwarz { .. } => {
-                blocks = Some(made::blocks(be, &layout, &rows, &plan)?);
-            }
+            plan.give_way(error.to_string());
+            jacobi = standby.take();
         }
         lap.add_to(&mut times.setup);
         let rounding = truth::rounding(be, &rows, (n, plan.symmetric))?;
@@ -220,7 +239,6 @@ impl<T: Element> Planned<T> {
             _ => None,
         };
         drop(kept);
-        let before = sent(be);
         lap.add_to(&mut times.setup);
         type Made<'m, T, B, C> = Option<&'m dyn Preconditioner<T, Distributed<B, C>>>;
         let made: [Made<'_, T, B, C>; 5] = [
@@ -231,20 +249,37 @@ impl<T: Element> Planned<T> {
             geometric.as_ref().map(|m| m as _),
         ];
         let m = made.into_iter().flatten().next().unwrap_or(&Identity);
-        let m = &m;
-        let (method, options) = (plan.method, plan.options());
+        let method = plan.method;
         let watch = &mut |progress: Progress| watch(method, progress);
-        let mut outcome = match method {
-            Method::Cg => Cg::new(be, n)?.solve_watched(be, a, m, &b, &mut x, &options, watch)?,
-            Method::BiCgStab => BiCgStab::new(be, n)?.solve_watched(be, a, m, &b, &mut x, &options, watch)?,
-            Method::Gmres => {
-                let gmres = GmresOptions { restart: plan.restart, ..GmresOptions::default() };
-                Gmres::with(be, n, &gmres)?.solve_watched(be, a, m, &b, &mut x, &options, watch)?
-            }
-            Method::Direct => return Err(plan::no_direct()),
+        let (mut messages, mut bytes) = (0, 0);
+        let mut run = |m: &dyn Preconditioner<T, Distributed<B, C>>, plan: &Plan, x: &mut Vector<T, B>| {
+            let (options, before) = (plan.options(), sent(be));
+            let mut outcome = match method {
+                Method::Cg => Cg::new(be, n)?.solve_watched(be, a, &m, &b, x, &options, &mut *watch)?,
+                Method::BiCgStab => BiCgStab::new(be, n)?.solve_watched(be, a, &m, &b, x, &options, &mut *watch)?,
+                Method::Gmres => {
+                    let gmres = GmresOptions { restart: plan.restart, ..GmresOptions::default() };
+                    Gmres::with(be, n, &gmres)?.solve_watched(be, a, &m, &b, x, &options, &mut *watch)?
+                }
+                Method::Direct => return Err(plan::no_direct()),
+            };
+            let after = sent(be);
+            (messages, bytes) = (messages + after.0 - before.0, bytes + after.1 - before.1);
+            truth::examine(be, a, (&b, x), &rounding, &mut outcome)?;
+            Ok(outcome)
         };
-        let after = sent(be);
-        truth::examine(be, a, (&b, &x), &rounding, &mut outcome)?;
+        let mut outcome = run(m, &plan, &mut x)?;
+        if let Some(standby) = &standby
+            && came_to_nothing(plan.stagnation, &outcome)
+        {
+            let after = counted(outcome.iterations, "iteration");
+            plan.give_way(format!("{method} ended as {} after {after}", outcome.status));
+            match x0 {
+                Some(x0) => be.write(x0, &mut x)?,
+                None => be.fill(None, T::zero(), &mut x)?,
+            }
+            outcome = run(standby, &plan, &mut x)?;
+        }
         lap.add_to(&mut times.solve);
         let mine = [
             layout.rows().start,
@@ -253,8 +288,8 @@ impl<T: Element> Planned<T> {
             a.boundary_rows() as u64,
             a.ghosts() as u64,
             a.storage(),
-            after.0 - before.0,
-            after.1 - before.1,
+            messages,
+            bytes,
         ];
         let share = |of: Vec<u64>| {
             let at = |place: usize| of.get(place).copied().unwrap_or_default();

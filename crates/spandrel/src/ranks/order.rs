@@ -4,9 +4,10 @@ use spandrel_distributed::{Communicator, Distributed, Numbering, Rows, precond};
 use spandrel_solvers::{Precond, Result};
 
 use super::RankBackend;
-use super::plan::{ASKED_FOR, RankPrecond};
+use super::plan::RankPrecond;
 use crate::solver::renumber::SCATTERED;
-use crate::solver::{Element, NEARER, Reorder, Settings, bisection, nearer, separates_points};
+use crate::solver::shared::{ASKED_FOR, separates_points};
+use crate::solver::{Element, NEARER, Reorder, Settings, bisection, nearer};
 
 /// The order of rows in the solve.
 pub(super) struct Order {

@@ -3,21 +3,20 @@
 use std::fmt;
 use std::str::FromStr;
 
-use spandrel_distributed::{Communicator, Distributed, Layout, Rows, Survey};
-use spandrel_solvers::{Error, GmresOptions, Method, MgOptions, MgSmoother, NameError, Options, Precond, Result};
+use spandrel_distributed::{Communicator, Distributed, Layout, Rows, Survey, outlook};
+use spandrel_formats::Profile;
+use spandrel_solvers::amg::AmgExpected;
+use spandrel_solvers::multigrid::Expected;
+use spandrel_solvers::{AmgOptions, Error, Method, MgOptions, MgSmoother, NameError, Options, Precond, Result};
 
 use super::RankBackend;
 use super::made::{is_within, not_within};
 use crate::any::Choice;
-use crate::solver::{
-    Element, FormatChoice, NullVectors, Precision, Reorder, Scale, Settings, Tolerance, separates_points,
+use crate::solver::shared::{
+    ASKED_FOR, Limits, STAGNANT, multigrid, needs_symmetry, no_stagnation, not_gmres, separates_points, unsupported,
+    warning_of_symmetry, write_numbering,
 };
-
-pub(super) const ASKED_FOR: &str = "as asked for";
-
-pub(super) fn unsupported(why: impl Into<String>) -> Error {
-    Error::Unsupported { why: why.into() }
-}
+use crate::solver::{Element, Fallback, FormatChoice, NullVectors, Precision, Reorder, Replaced, Scale, Settings};
 
 /// The error for a factorisation, which ranks do not have.
 pub(super) fn no_direct() -> Error {
@@ -156,6 +155,12 @@ pub struct Plan {
     pub restart: usize,
     /// Warnings for the user, known before the solve begins.
     pub warnings: Vec<String>,
+    /// A preconditioner that the policy chose, and that gave way to this one. If only some ranks refused it, the reason
+    /// names one of them.
+    pub replaced: Option<Replaced>,
+    /// The substitute if the policy's preconditioner cannot be made or the solve fails, and the limit of stagnation
+    /// with it.
+    pub(super) otherwise: Option<(Precond, Option<usize>)>,
 }
 
 /// Refuses settings that no solve on ranks can have, before anyone examines the matrix. `backend` is the name of the
@@ -213,11 +218,8 @@ pub(super) fn check(settings: &Settings, asked: Option<RankPrecond>, backend: &s
         );
         return Err(unsupported(why));
     }
-    if settings.restart.is_some() && !matches!(settings.method, None | Some(Method::Gmres)) {
-        return Err(unsupported("restart is the number of steps of a gmres cycle; leave it out, or use gmres"));
-    }
-    if settings.stagnation.is_some() && settings.method == Some(Method::Gmres) {
-        return Err(unsupported("stagnation is for cg and bicgstab, not for gmres; leave it out"));
+    if let Some(method) = settings.method {
+        check_limits(settings, method)?;
     }
     let Some(asked) = asked else { return Ok(()) };
     match (asked, asked.within()) {
@@ -255,6 +257,53 @@ pub(super) fn check(settings: &Settings, asked: Option<RankPrecond>, backend: &s
     }
 }
 
+/// Refuses limits that the method does not have.
+fn check_limits(settings: &Settings, method: Method) -> Result<()> {
+    match method {
+        Method::Gmres if settings.stagnation.is_some() => Err(no_stagnation(method)),
+        Method::Cg | Method::BiCgStab | Method::Direct if settings.restart.is_some() => Err(not_gmres(method)),
+        Method::Gmres | Method::Cg | Method::BiCgStab | Method::Direct => Ok(()),
+    }
+}
+
+/// The cores of the device by whose profile multigrid is chosen. Ranks have at least two; more of them favour multigrid
+/// more, because IC(0) does not gain by them.
+const CORES: usize = 2;
+
+/// A preconditioner, why it is taken, and the substitute.
+type Chosen = (RankPrecond, String, Option<Precond>);
+
+/// Chooses the preconditioner for a method. Waits for the other ranks.
+///
+/// With CG it is multigrid where one device would prefer multigrid to IC(0), else Jacobi. The choice goes by the
+/// reference profile with [`CORES`] and not by that of a rank's device, so it is the same for any ranks.
+fn choose<T: Element, B: RankBackend<T>, C: Communicator>(
+    be: &Distributed<B, C>,
+    layout: &Layout,
+    rows: &Rows<T>,
+    (survey, method): (&Survey, Method),
+) -> Result<Chosen> {
+    if !survey.invertible_diagonal {
+        return Ok((RankPrecond::Same(Precond::None), "a diagonal entry cannot be inverted".to_string(), None));
+    }
+    if method == Method::Cg && survey.symmetric && survey.positive_diagonal {
+        let mut profile = Profile::reference();
+        (profile.memory.units, profile.host.threads) = (CORES, CORES);
+        let facts = outlook::grid(be, layout, rows, survey.nnz)?;
+        let geometric = facts.and_then(|facts| Expected::by::<T>(facts, &profile).ok());
+        let mg = MgOptions { smoother: MgSmoother::Chebyshev, ..MgOptions::default() };
+        let algebraic = |options: &AmgOptions| -> Result<_> {
+            let facts = outlook::elliptic(be, layout, rows, survey.nnz)?;
+            Ok(facts.map(|facts| AmgExpected::by::<T>(facts, options, &profile)))
+        };
+        if let Some((precond, why)) = multigrid(geometric, mg, algebraic)? {
+            return Ok((RankPrecond::Same(precond), format!("{why} on one device"), Some(Precond::Jacobi)));
+        }
+    }
+    let why = "its bits do not depend on the number of ranks";
+    Ok((RankPrecond::Same(Precond::Jacobi), why.to_string(), None))
+}
+
 impl Plan {
     /// Examines the rows of all ranks and makes the choices. Waits for the other ranks.
     pub(super) fn new<T: Element, B: RankBackend<T>, C: Communicator>(
@@ -270,39 +319,20 @@ impl Plan {
             return Err(Error::NotSquare { solver, nrows, ncols });
         }
         let survey = Survey::of(be, layout, rows)?;
-        let (method, method_why) = match settings.method {
-            Some(method) => (method, ASKED_FOR),
-            None if !survey.positive_diagonal => {
-                let why = "not all diagonal entries are positive, so the matrix is not positive definite";
-                (Method::BiCgStab, why)
-            }
-            None if !survey.symmetric => (Method::BiCgStab, "the matrix is not symmetric"),
-            None => (Method::Cg, "the matrix is symmetric with a positive diagonal"),
-        };
-        if settings.restart.is_some() && method != Method::Gmres {
-            let why = format!(
-                "restart is the number of steps of a gmres cycle, and {method} has none; leave it out, or use gmres"
-            );
-            return Err(unsupported(why));
-        }
-        let (preconditioner, preconditioner_why) = match asked {
-            Some(asked) => (asked, ASKED_FOR),
-            None if survey.invertible_diagonal => {
-                (RankPrecond::Same(Precond::Jacobi), "its bits do not depend on the number of ranks")
-            }
-            None => (RankPrecond::Same(Precond::None), "a diagonal entry cannot be inverted"),
+        let auto = Method::choose_square(survey.symmetric, survey.positive_diagonal);
+        let (method, method_why) = settings.method.map_or(auto, |method| (method, ASKED_FOR));
+        check_limits(settings, method)?;
+        let (preconditioner, preconditioner_why, otherwise) = match asked {
+            Some(asked) => (asked, ASKED_FOR.to_string(), None),
+            None => choose(be, layout, rows, (&survey, method))?,
         };
         if !survey.symmetric {
             refuse_unsymmetric(preconditioner)?;
         }
-        let mut warnings = Vec::new();
-        if method == Method::Cg && !survey.symmetric {
-            warnings.push(
-                "cg is for symmetric matrices, and this one is not symmetric: it may not converge. Use bicgstab or gmres"
-                    .to_string(),
-            );
-        }
-        let goal = Tolerance::of::<T>();
+        let warnings = warning_of_symmetry(method, survey.symmetric, "bicgstab or gmres").into_iter().collect();
+        let limits = Limits::of::<T>(settings, nrows);
+        let otherwise = otherwise.filter(|_| settings.fallback == Fallback::Auto);
+        let stagnation = limits.stagnation.or(otherwise.map(|_| STAGNANT));
         let format_why = match settings.format {
             FormatChoice::Auto => "the format of ranks",
             _ => ASKED_FOR,
@@ -317,42 +347,48 @@ impl Plan {
             method,
             method_why: method_why.to_string(),
             preconditioner,
-            preconditioner_why: preconditioner_why.to_string(),
+            preconditioner_why,
             format: "csr",
             format_why: format_why.to_string(),
             reorder: Reorder::None,
             reorder_why: String::new(),
             element: T::NAME,
             reproducible: settings.reproducible,
-            rtol: settings.rtol.unwrap_or(goal.rtol),
-            atol: settings.atol,
-            max_iterations: Options { max_iters: settings.max_iterations, ..Options::default() }.iteration_limit(nrows),
-            check_every: settings.check_every.unwrap_or(Options::default().check_every),
-            stagnation: settings.stagnation,
-            restart: settings.restart.unwrap_or(GmresOptions::default().restart),
+            rtol: limits.rtol,
+            atol: limits.atol,
+            max_iterations: limits.max_iterations,
+            check_every: limits.check_every,
+            stagnation,
+            restart: limits.restart,
             warnings,
+            replaced: None,
+            otherwise: otherwise.map(|precond| (precond, limits.stagnation)),
         })
     }
 
     /// The options of the iteration.
     pub(super) fn options(&self) -> Options {
-        Options {
-            rtol: Some(self.rtol),
-            atol: self.atol,
-            max_iters: Some(self.max_iterations),
-            check_every: self.check_every,
-            stagnation: self.stagnation,
-            ..Options::default()
+        let Self { rtol, atol, max_iterations, check_every, stagnation, restart, .. } = *self;
+        Limits { rtol, atol, max_iterations, check_every, stagnation, restart }.options()
+    }
+
+    /// Takes the substitute, if there is one, because of `why`.
+    pub(super) fn give_way(&mut self, why: String) {
+        let Some((to, stagnation)) = self.otherwise.take() else { return };
+        if let RankPrecond::Same(from) = self.preconditioner {
+            self.preconditioner_why = format!("{from} was given up: {why}");
+            self.replaced = Some(Replaced { from, to, why });
         }
+        (self.preconditioner, self.stagnation) = (RankPrecond::Same(to), stagnation);
     }
 }
 
 /// Refuses preconditioners that need a symmetric matrix.
 fn refuse_unsymmetric(precond: RankPrecond) -> Result<()> {
     match precond {
-        RankPrecond::Same(chebyshev @ Precond::Chebyshev(_)) => Err(unsupported(format!(
-            "{chebyshev} needs a symmetric matrix; this one is not symmetric. Use jacobi or blockwise=ilu0"
-        ))),
+        RankPrecond::Same(chebyshev @ Precond::Chebyshev(_)) => {
+            Err(needs_symmetry(chebyshev, "jacobi or blockwise=ilu0"))
+        }
         RankPrecond::Same(_) => Ok(()),
         RankPrecond::Blockwise(within) | RankPrecond::Schwarz { within, .. } => match within {
             Precond::Ic0 | Precond::Chebyshev(_) | Precond::Amg(_) => {
@@ -362,7 +398,7 @@ fn refuse_unsymmetric(precond: RankPrecond) -> Result<()> {
                     }
                     _ => RankPrecond::Blockwise(Precond::Ilu0).to_string(),
                 };
-                Err(unsupported(format!("{within} needs a symmetric matrix; this one is not symmetric. Use {instead}")))
+                Err(needs_symmetry(within, &instead))
             }
             _ => Ok(()),
         },
@@ -376,12 +412,7 @@ impl fmt::Display for Plan {
         writeln!(f, "{:<9}{} ({})", "solver", self.method, self.method_why)?;
         writeln!(f, "{:<9}{} ({})", "precond", self.preconditioner, self.preconditioner_why)?;
         write!(f, "{:<9}{}, {} ({})", "format", self.format, self.element, self.format_why)?;
-        match self.reorder {
-            Reorder::None => Ok(()),
-            by @ (Reorder::Bfs | Reorder::Bisection | Reorder::Rcm | Reorder::Amd) => {
-                write!(f, "\n{:<9}reordered by {by} ({}), x in the matrix's own numbering", "numbers", self.reorder_why)
-            }
-        }
+        write_numbering(f, self.reorder, &self.reorder_why)
     }
 }
 

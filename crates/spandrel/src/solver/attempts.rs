@@ -15,10 +15,11 @@ use super::build::{Setup, Times};
 use super::device::{DeviceSolver, Running, Vector, lost, restored};
 use super::element::{Element, SolverBackend};
 use super::engine::Call;
-use super::plan::{Plan, Replaced, Stage};
+use super::plan::{Replaced, Stage};
 use super::prepare;
 use super::rival::{Judge, Pace, Rival};
 use super::settings::Fallback;
+use super::shared::came_to_nothing;
 use super::solution::Attempt;
 use super::words::counted;
 
@@ -87,18 +88,6 @@ pub(super) fn takes(method: Method, preconditioner: Precond) -> bool {
     method != Method::Gmres || preconditioner.is_linear()
 }
 
-/// Returns true if another preconditioner may succeed where this one did not.
-fn came_to_nothing(plan: &Plan, outcome: &Outcome) -> bool {
-    use Status as S;
-    let is_stuck = matches!(
-        outcome.status,
-        S::IndefiniteMatrix | S::IndefinitePreconditioner | S::Breakdown | S::Diverged | S::ZeroPivot
-    );
-    // If a solve stagnates earlier, rounding is the reason, and no other preconditioner changes that.
-    let stood_still = plan.stagnation.is_some_and(|limit| outcome.iterations >= limit);
-    is_stuck || (outcome.status == S::Stagnated && stood_still)
-}
-
 impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
     /// Returns true if another method or preconditioner may take over. It then begins with the x that the first one
     /// began with.
@@ -116,7 +105,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         times: &mut Times,
     ) -> Result<(Ended, bool)> {
         let (mut first, gave_way) = self.methods(device, b, x, &start, false)?;
-        let came_to_nothing = came_to_nothing(&self.plan, &first.outcome);
+        let came_to_nothing = came_to_nothing(self.plan.stagnation, &first.outcome);
         if !came_to_nothing || gave_way {
             return Ok((first, gave_way));
         }

@@ -21,6 +21,7 @@ use super::prepare;
 use super::renumber::SCATTERED;
 use super::rival::Rival;
 use super::settings::{FormatChoice, Reorder, Settings};
+use super::shared::separates_points;
 use super::truth::Truth;
 
 /// The callback of [`crate::solver::Builder::on_progress`].
@@ -228,7 +229,7 @@ fn in_order<T: Real>(
         return Ok((by(order)?, None));
     }
     let n = a.nrows();
-    let has_points = policy::separates_points(settings.preconditioner, Reorder::Bfs).is_some();
+    let has_points = separates_points(settings.preconditioner, Reorder::Bfs).is_some();
     let is_large = (n * T::BYTES) as u64 > profile.memory.near;
     let units = profile.memory.units as f64;
     let pays = PRODUCTS * LINE * profile.memory.nanoseconds_per_byte / units > SEARCHED + MOVED / units;

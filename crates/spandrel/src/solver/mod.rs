@@ -36,10 +36,11 @@ mod prepare;
 pub mod renumber;
 mod rival;
 mod settings;
+pub(crate) mod shared;
 mod solution;
 mod supply;
 pub(crate) mod truth;
-mod words;
+pub(crate) mod words;
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -60,8 +61,6 @@ pub use device::DeviceSolver;
 pub(crate) use device::restored;
 pub use element::{Element, SolverBackend};
 pub use plan::{Event, FactorReport, Plan, Replaced, Stage};
-#[cfg(feature = "ranks")]
-pub(crate) use policy::separates_points;
 pub use settings::{
     Fallback, FormatChoice, NearNull, NullVectors, Precision, Reorder, Scale, Settings, Tolerance, or_auto,
 };

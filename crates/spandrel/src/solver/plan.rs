@@ -9,6 +9,7 @@ use spandrel_solvers::{DirectOptions, Iterate, Method, Options, Precond, Progres
 use super::prepare::Preparation;
 use super::rival::Means;
 use super::settings::{NullVectors, Precision, Reorder, Scale};
+use super::shared::{Limits, write_numbering};
 use super::words::counted;
 
 /// Steps of refinement of regularised least squares. With delta the cube root of the unit roundoff u, a step reduces
@@ -134,14 +135,8 @@ pub struct Replaced {
 impl Plan {
     /// The options of the iteration.
     pub(super) fn options(&self) -> Options {
-        Options {
-            rtol: Some(self.rtol),
-            atol: self.atol,
-            max_iters: Some(self.max_iterations),
-            check_every: self.check_every,
-            stagnation: self.stagnation,
-            ..Options::default()
-        }
+        let Self { rtol, atol, max_iterations, check_every, stagnation, restart, .. } = *self;
+        Limits { rtol, atol, max_iterations, check_every, stagnation, restart }.options()
     }
 
     /// The options of a factorisation.
@@ -196,13 +191,7 @@ impl fmt::Display for Plan {
         };
         writeln!(f, "{:<9}{}{by} ({}{shifted})", "precond", self.preconditioner, self.preconditioner_why)?;
         write!(f, "{:<9}{}, {} ({})", "format", self.format, self.precision_name(), self.format_why)?;
-        if self.reorder != Reorder::None {
-            write!(
-                f,
-                "\n{:<9}reordered by {} ({}), x in the matrix's own numbering",
-                "numbers", self.reorder, self.reorder_why
-            )?;
-        }
+        write_numbering(f, self.reorder, &self.reorder_why)?;
         if self.scale != Scale::None && self.method != Method::Direct {
             write!(
                 f,

@@ -3,6 +3,7 @@
 //! No other code makes these choices. The program, the bench and the conformance suite call it.
 
 use std::borrow::Cow;
+use std::convert::Infallible;
 use std::sync::Arc;
 
 use spandrel_backend::{Order, Spmv};
@@ -11,26 +12,22 @@ use spandrel_formats::{Csr, Grid, Profile, Real, Survey};
 use spandrel_solvers::amg::AmgExpected;
 use spandrel_solvers::direct::Factorable;
 use spandrel_solvers::multigrid::Expected;
-use spandrel_solvers::{AmgOptions, Error, GmresOptions, Method, MgOptions, Options, Precond, Result};
+use spandrel_solvers::{AmgOptions, Error, Method, MgOptions, Precond, Result};
 use spandrel_sptrsv::IlutOptions;
 
 use super::attempts::takes;
 use super::plan::Plan;
 use super::prepare::{Preparation, asked_for};
 use super::rival::{Pace, Rival, is_dominant};
-use super::settings::{Fallback, FormatChoice, NullVectors, Precision, Reorder, Scale, Settings, Tolerance};
+use super::settings::{Fallback, FormatChoice, NullVectors, Precision, Scale, Settings};
+use super::shared::{
+    ASKED_FOR, Limits, STAGNANT, multigrid, needs_symmetry, no_stagnation, not_gmres, separates_points, unsupported,
+    warning_of_symmetry,
+};
 use crate::any::{Choice, EveryFormat};
 
-const ASKED_FOR: &str = "as asked for";
-/// If the policy chose multigrid and the residual is not smaller after this many iterations, multigrid has failed. A
-/// whole solve needs a tenth of them.
-const STAGNANT: usize = 100;
 /// An analysis of at most this many nanoseconds is free: the set-up of incomplete factors takes as long for any matrix.
 const SMALL: f64 = 2e5;
-
-fn unsupported(why: impl Into<String>) -> Error {
-    Error::Unsupported { why: why.into() }
-}
 
 /// Plans everything except the format, for a surveyed matrix.
 ///
@@ -55,19 +52,13 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
         }
         (_, Some(ic0 @ (Precond::Ic0 | Precond::Ic0Jacobi(_) | Precond::Ic0Isai))) if !symmetric => {
             let instead = ic0.to_string().replace("ic0", "ilu0");
-            return Err(unsupported(format!(
-                "{ic0} needs a symmetric matrix; this one is not symmetric. Use {instead}"
-            )));
+            return Err(needs_symmetry(ic0, &instead));
         }
         (_, Some(chebyshev @ Precond::Chebyshev(_))) if !symmetric => {
-            return Err(unsupported(format!(
-                "{chebyshev} needs a symmetric matrix; this one is not symmetric. Use jacobi or ilu0"
-            )));
+            return Err(needs_symmetry(chebyshev, "jacobi or ilu0"));
         }
         (_, Some(amg @ Precond::Amg(_))) if !symmetric => {
-            return Err(unsupported(format!(
-                "{amg} needs a symmetric matrix; this one is not symmetric. Use ilu0 or ilut"
-            )));
+            return Err(needs_symmetry(amg, "ilu0 or ilut"));
         }
         (_, Some(asked)) => (asked, ASKED_FOR.into(), None),
     };
@@ -76,13 +67,8 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
             "mixed precision stores the preconditioner in f32, and there is none; use refined precision, or name a preconditioner",
         ));
     }
-    let mut warnings = Vec::new();
-    if method == Method::Cg && !symmetric {
-        warnings.push(
-            "cg is for symmetric matrices, and this one is not symmetric: it may not converge. Use bicgstab, gmres or direct".to_string(),
-        );
-    }
-    let goal = Tolerance::of::<T>();
+    let warnings = warning_of_symmetry(method, symmetric, "bicgstab, gmres or direct").into_iter().collect();
+    let Limits { rtol, atol, max_iterations, check_every, stagnation, restart } = Limits::of::<T>(settings, nrows);
     Ok(Plan {
         nrows,
         ncols,
@@ -110,12 +96,12 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
         null_space: settings.null_space,
         near_null: None,
         reproducible: settings.reproducible,
-        rtol: settings.rtol.unwrap_or(goal.rtol),
-        atol: settings.atol,
-        max_iterations: Options { max_iters: settings.max_iterations, ..Options::default() }.iteration_limit(nrows),
-        check_every: settings.check_every.unwrap_or(Options::default().check_every),
-        stagnation: settings.stagnation,
-        restart: settings.restart.unwrap_or(GmresOptions::default().restart),
+        rtol,
+        atol,
+        max_iterations,
+        check_every,
+        stagnation,
+        restart,
         memory_limit: settings.memory_limit,
         warnings,
         method_is_open: settings.method.is_none() && settings.fallback == Fallback::Auto,
@@ -144,19 +130,6 @@ fn is_open_to_factors(settings: &Settings) -> bool {
 }
 
 /// Refuses settings that contradict the method or the matrix's shape.
-/// The refusal of an ordering that would separate the unknowns of a point.
-pub(crate) fn separates_points(precond: Option<Precond>, reorder: Reorder) -> Option<Error> {
-    match (precond, reorder) {
-        (
-            Some(Precond::Amg(AmgOptions { unknowns, .. })),
-            by @ (Reorder::Bfs | Reorder::Bisection | Reorder::Rcm | Reorder::Amd),
-        ) if unknowns > 1 => Some(unsupported(format!(
-            "{by} renumbers rows one by one, and amg needs the {unknowns} unknowns of a point side by side; leave one of them out"
-        ))),
-        _ => None,
-    }
-}
-
 fn check(settings: &Settings, method: Method, (nrows, ncols): (usize, usize)) -> Result<()> {
     let direct = method == Method::Direct;
     if settings.least_squares && !direct {
@@ -176,12 +149,10 @@ fn check(settings: &Settings, method: Method, (nrows, ncols): (usize, usize)) ->
         return Err(Error::NotSquare { solver: method.as_str(), nrows, ncols });
     }
     if settings.restart.is_some() && !matches!(settings.method, None | Some(Method::Gmres)) {
-        return Err(unsupported(format!(
-            "restart is the number of steps of a gmres cycle, and {method} has none; leave it out, or use gmres"
-        )));
+        return Err(not_gmres(method));
     }
     if settings.stagnation.is_some() && matches!(method, Method::Gmres | Method::Direct) {
-        return Err(unsupported(format!("stagnation is for cg and bicgstab, not for {method}; leave it out")));
+        return Err(no_stagnation(method));
     }
     if let Some(refusal) = separates_points(settings.preconditioner, settings.reorder.unwrap_or_default()) {
         return Err(refusal);
@@ -299,34 +270,12 @@ impl Plan {
         if !is_open || !is_plain || self.method != Method::Cg {
             return;
         }
-        let Ok(expected) = Expected::of(a, profile) else { return self.choose_amg(settings, a, profile) };
-        if !expected.pays() {
-            return;
+        let algebraic = |options: &AmgOptions| Ok::<_, Infallible>(AmgExpected::of(a, options, profile));
+        let Ok(chosen) = multigrid(Expected::of(a, profile).ok(), MgOptions::default(), algebraic);
+        if let Some(chosen) = chosen {
+            (self.preconditioner, self.preconditioner_why) = chosen;
+            self.watch_over(settings);
         }
-        let share = (100.0 * expected.mg / expected.ic0).ceil();
-        self.preconditioner_why = format!(
-            "a {}, diagonally dominant: {share} % of the time expected with ic0 and its {:.0} iterations",
-            expected.grid, expected.iterations
-        );
-        self.preconditioner = Precond::Mg(MgOptions::default());
-        self.watch_over(settings);
-    }
-
-    /// Takes algebraic multigrid instead of IC(0) for a large matrix that looks like a scalar elliptic problem, if it
-    /// is expected to finish first.
-    fn choose_amg<T: Real>(&mut self, settings: &Settings, a: &Csr<T>, profile: &Profile) {
-        let options = AmgOptions::default();
-        let Some(expected) = AmgExpected::of(a, &options, profile) else { return };
-        if !expected.pays() {
-            return;
-        }
-        let share = (100.0 * expected.amg / expected.ic0).ceil();
-        self.preconditioner_why = format!(
-            "a scalar elliptic problem, by its rows: {share} % of the time expected with ic0 and its {:.0} iterations",
-            expected.iterations
-        );
-        self.preconditioner = Precond::Amg(options);
-        self.watch_over(settings);
     }
 
     /// Prepares IC(0) to take over if a multigrid cycle that the policy chose stagnates.

@@ -1,7 +1,7 @@
 //! Numbers and notes in sentences.
 
 /// A number of things: one thing, or several. Thousands are grouped.
-pub(super) fn counted(n: usize, thing: &str) -> String {
+pub(crate) fn counted(n: usize, thing: &str) -> String {
     let digits = n.to_string();
     let mut grouped = String::with_capacity(digits.len() + digits.len() / 3);
     for (at, digit) in digits.chars().enumerate() {
