@@ -152,8 +152,8 @@ pub(crate) struct SolveArgs {
     /// On several ranks (--ranks) auto takes jacobi instead of ic0 and ilu0, and mg=chebyshev instead of mg; it chooses
     /// multigrid by the reference profile. Only none, jacobi, chebyshev=K, mg=chebyshev, mg=l1-jacobi and amg are the
     /// same there as on one device. blockwise=NAME gives each rank the preconditioner NAME of its own rows, and
-    /// schwarz=NAME,overlap=K also K layers of neighbouring rows. These two depend on the number of ranks, and so do the
-    /// iterations and x.
+    /// schwarz=NAME,overlap=K also K layers of neighbouring rows. These two depend on the number of ranks, and so do
+    /// the iterations and x.
     #[arg(long, value_parser = names::Preconditioners, hide_possible_values = true, default_value = "auto", help_heading = "Method")]
     pub(crate) precond: OrAuto<RankPrecond>,
     /// Storage format of the matrix in the iteration. auto takes the one that should be fastest by a model of its

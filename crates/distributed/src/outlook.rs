@@ -20,9 +20,9 @@ use crate::layout::Layout;
 use crate::multigrid::setup::find_stencil;
 use crate::rows::Rows;
 
-/// The grid of a symmetric matrix of `nnz` entries that [`crate::DistributedMultigrid`] can take. `None`, on every rank,
-/// if the matrix is no stencil of nearest neighbours, or if it is not weakly dominant with entries off the diagonal that
-/// are not positive. Waits for the other ranks.
+/// The grid of a symmetric matrix of `nnz` entries that [`crate::DistributedMultigrid`] can take. `None`, on every
+/// rank, if the matrix is no stencil of nearest neighbours, or if it is not weakly dominant with entries off the
+/// diagonal that are not positive. Waits for the other ranks.
 ///
 /// # Errors
 /// [`spandrel_backend::Error::Rank`].
@@ -56,8 +56,8 @@ pub fn grid<T: Real, B: Join, C: Communicator>(
     Ok(Some(GridFacts { grid: of.grid(nnz), nnz, dominance, moments }))
 }
 
-/// The facts of [`AmgFacts::of`]. `None`, on every rank, for a small matrix and for one that does not look like a scalar
-/// elliptic problem. Waits for the other ranks.
+/// The facts of [`AmgFacts::of`]. `None`, on every rank, for a small matrix and for one that does not look like a
+/// scalar elliptic problem. Waits for the other ranks.
 ///
 /// # Errors
 /// [`spandrel_backend::Error::Rank`].

@@ -148,8 +148,8 @@ impl AmgFacts {
         facts
     }
 
-    /// As [`AmgFacts::of`], for a matrix with this number of rows and entries that was sampled already. `beside` returns
-    /// the columns of some rows, in any order.
+    /// As [`AmgFacts::of`], for a matrix with this number of rows and entries that was sampled already. `beside`
+    /// returns the columns of some rows, in any order.
     ///
     /// # Errors
     /// Those of `beside`.

@@ -84,8 +84,8 @@ pub struct Share {
     pub ghosts: u64,
     /// Bytes of the matrix.
     pub matrix_bytes: u64,
-    /// Messages sent by products and dot products of the iterations. How often ranks look at the progress depends on the
-    /// clock, so those messages are not counted.
+    /// Messages sent by products and dot products of the iterations. How often ranks look at the progress depends on
+    /// the clock, so those messages are not counted.
     pub messages: u64,
     /// Bytes of these messages, and bytes that other devices read from this one.
     pub sent_bytes: u64,
@@ -165,9 +165,10 @@ impl<T: Element> Planned<T> {
         &self.rows
     }
 
-    /// Solves A x = b from x = `x0`, or 0. If the policy chose multigrid and it cannot be made or comes to nothing, solves
-    /// with `jacobi` from the same x, and the plan of the solution says so. `b` and `x0` have the rows that this rank gave to [`Planned::new`]. `watch`
-    /// is called as the iteration begins and at each look; it is called on every rank. Waits for the other ranks.
+    /// Solves A x = b from x = `x0`, or 0. If the policy chose multigrid and it cannot be made or comes to nothing,
+    /// solves with `jacobi` from the same x, and the plan of the solution says so. `b` and `x0` have the rows that this
+    /// rank gave to [`Planned::new`]. `watch` is called as the iteration begins and at each look; it is called on every
+    /// rank. Waits for the other ranks.
     ///
     /// # Errors
     /// A preconditioner that cannot be made; [`spandrel_backend::Error::Rank`], which names a rank that failed.

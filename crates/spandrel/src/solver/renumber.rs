@@ -26,8 +26,8 @@ use crate::Mat;
 const FEWEST: usize = 1 << 19;
 /// Formats that take any order of rows without more room.
 const FORMATS: [&str; 4] = ["csr", "ell", "sell", "hyb"];
-/// Entries are scattered if their mean distance from the diagonal is at least this share of the number of rows. A matrix
-/// in random order has a third.
+/// Entries are scattered if their mean distance from the diagonal is at least this share of the number of rows. A
+/// matrix in random order has a third.
 pub const SCATTERED: f64 = 0.1;
 /// The most levels of a search on a device; a GPU needs some microseconds for each. A grid of 256^3 points in random
 /// order has about 600.
