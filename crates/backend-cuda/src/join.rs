@@ -2,8 +2,8 @@
 //! ranks, or the devices read these themselves (peers.rs).
 //!
 //! The kernels are those of whole vectors. They leave the block results in the scratch memory of sums, and write this
-//! device's own sum there instead of to the scalar. If the host completes sums, a step that checks or observes one runs as
-//! separate kernels; otherwise the kernel that completes them does the rest of the step.
+//! device's own sum there instead of to the scalar. If the host completes sums, a step that checks or observes one runs
+//! as separate kernels; otherwise the kernel that completes them does the rest of the step.
 //!
 //! With roots, the host reads the block results, together with the gate, and writes
 //! the sum of all ranks to the scalar. Cost of a sum: the kernel, one wait, a copy of n/1024 block results, and a

@@ -370,8 +370,8 @@ impl Cuda {
         // A warp for each group of 1024 blocks, and for 64 of the other blocks.
         let warps = K * (own / BLOCK + own.min(2 * BLOCK).div_ceil(64));
         let grid = Grid::of(warps.div_ceil(4), 128);
-        // SAFETY: send_sums_ranks(results0, results1, sums, begin, end, all, to, ticket, published, turn). `own` results
-        // of each sum lie at these addresses, and a half of the send buffer has room for as many.
+        // SAFETY: send_sums_ranks(results0, results1, sums, begin, end, all, to, ticket, published, turn). `own`
+        // results of each sum lie at these addresses, and a half of the send buffer has room for as many.
         unsafe { self.launch::<T, _>(SendSumsRanks::ENTRY, grid, &parameters)? };
         self.publish_here(turn, sums.buffer())?;
         sums.meet(K * own.min(2 * BLOCK + own / BLOCK) * T::BYTES)?;

@@ -52,8 +52,8 @@ pub trait Entries<T: Real>: Backend<T> + Peers {
     fn read_range(&self, from: &Self::Vector, at: usize, host: &mut [T]) -> Result<()>;
     /// `to[at..at + host.len()] <- host`.
     fn write_range(&self, host: &[T], to: &mut Self::Vector, at: usize) -> Result<()>;
-    /// Puts `from[places[k]]`, for every k, into the half of a send buffer that is this turn's, and publishes it as this
-    /// rank's message of the turn.
+    /// Puts `from[places[k]]`, for every k, into the half of a send buffer that is this turn's, and publishes it as
+    /// this rank's message of the turn.
     fn send_entries(
         &self,
         from: &Self::Vector,
@@ -63,14 +63,14 @@ pub trait Entries<T: Real>: Backend<T> + Peers {
     ) -> Result<()>;
     /// Follows each of these peers, and copies what it has put into its send buffer in this turn: `to[at + k] <-
     /// message[sent.start + k]` for every k of the range `sent`. All work that is enqueued from now on runs after
-    /// everything that the peers enqueued before they published the turn. All must have published it, and none may occur
-    /// twice.
+    /// everything that the peers enqueued before they published the turn. All must have published it, and none may
+    /// occur twice.
     fn receive_entries(&self, turn: u64, from: &[Received<Self::Peer>], to: &mut Self::Vector) -> Result<()>;
 
     /// As [`Operator::apply_dot`] with a stored matrix some of whose rows are formed by other work: y <- A x, then
-    /// `rest`, which writes these rows to y, then the sums. `blocks` has the blocks of 1024 elements in which `rest` may change y,
-    /// ascending, as places in a vector of one element per block. The default body is the specification: an override
-    /// gives the same bits, and may form the sums together with the product, and again in these blocks.
+    /// `rest`, which writes these rows to y, then the sums. `blocks` has the blocks of 1024 elements in which `rest`
+    /// may change y, ascending, as places in a vector of one element per block. The default body is the specification:
+    /// an override gives the same bits, and may form the sums together with the product, and again in these blocks.
     ///
     /// # Errors
     /// Those of the product and of `rest`.

@@ -27,8 +27,8 @@ pub trait Peers: Device + 'static {
     type SendBuffer: fmt::Debug + Send + Sync + 'static;
     /// The send buffer of another device, as this device reads it.
     type Peer: fmt::Debug + Send + Sync + 'static;
-    /// The largest number of ranks whose devices read each other's send buffers. The messages of more ranks pass through
-    /// the host.
+    /// The largest number of ranks whose devices read each other's send buffers. The messages of more ranks pass
+    /// through the host.
     const MOST_RANKS: usize;
 
     /// Makes a send buffer whose halves have `bytes` bytes each. Allocates. Returns `None` if devices of this kind
