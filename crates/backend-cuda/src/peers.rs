@@ -9,6 +9,7 @@
 //! Kernels: kernels/ranks.cu.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -368,13 +369,14 @@ impl Cuda {
             turn: turn + 1,
         };
         // A warp for each group of 1024 blocks, and for 64 of the other blocks.
-        let warps = K * (own / BLOCK + own.min(2 * BLOCK).div_ceil(64));
+        let (groups, others) = message_of_sum(begin as usize..begin as usize + own, all);
+        let warps = K * (groups + others.div_ceil(64));
         let grid = Grid::of(warps.div_ceil(4), 128);
         // SAFETY: send_sums_ranks(results0, results1, sums, begin, end, all, to, ticket, published, turn). `own`
         // results of each sum lie at these addresses, and a half of the send buffer has room for as many.
         unsafe { self.launch::<T, _>(SendSumsRanks::ENTRY, grid, &parameters)? };
         self.publish_here(turn, sums.buffer())?;
-        sums.meet(K * own.min(2 * BLOCK + own / BLOCK) * T::BYTES)?;
+        sums.meet(K * (groups + others) * T::BYTES)?;
         sums.ranks().iter().filter_map(|(_, peer)| peer.as_ref()).try_for_each(|peer| peer.follow_here(turn))?;
         let nodes = self.room_for_sums(all)?;
         let [out0, out1] = [0, 1].map(|k| out.get(k).map_or(Address::NULL, |out| out.pointer()));
@@ -429,10 +431,45 @@ impl Cuda {
     }
 }
 
+/// What a rank with these blocks of `all` sends for a sum: the number of whole groups of 1024 blocks, and of blocks
+/// outside of them. As `Blocks` in kernels/ranks.cu.
+fn message_of_sum(blocks: Range<usize>, all: usize) -> (usize, usize) {
+    let first = blocks.start.div_ceil(BLOCK);
+    let last = if blocks.end == all { all.div_ceil(BLOCK) } else { blocks.end / BLOCK };
+    if all <= 1 || first >= last {
+        return (0, blocks.len());
+    }
+    (last - first, blocks.len() - (blocks.end.min(last * BLOCK) - first * BLOCK))
+}
+
 /// Refuses more ranks than the kernels take.
 fn expect_ranks(ranks: usize) -> Result<()> {
     if ranks <= MOST_RANKS {
         return Ok(());
     }
     Err(Error::Shape { op: "a message", what: "the list of ranks", found: ranks, expected: MOST_RANKS })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whole_groups_are_summed_before_they_are_sent() {
+        // Blocks of the rank, of all, and what it sends.
+        for (blocks, all, wanted) in [
+            (0..0, 0, (0, 0)),
+            (0..1, 1, (0, 1)),
+            (0..2, 2, (1, 0)),
+            (0..16_384, 32_768, (16, 0)),
+            (16_384..32_768, 32_768, (16, 0)),
+            (5..20, 20, (0, 15)),
+            (0..69, 1169, (0, 69)),
+            (1100..1169, 1169, (0, 69)),
+            (1000..3000, 5000, (1, 24 + 952)),
+            (3000..5000, 5000, (2, 72)),
+        ] {
+            assert_eq!(message_of_sum(blocks.clone(), all), wanted, "{blocks:?} of {all}");
+        }
+    }
 }
