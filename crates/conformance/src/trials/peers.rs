@@ -298,8 +298,6 @@ where
     };
     for n in [1, 1024, 1025, 70_001] {
         add("entries", n, entries::<T, D>);
-    }
-    for n in [1, 1024, 70_001] {
         add("sums", n, sums::<T, D>);
     }
     add("sums", 1_200_000, long_sums::<T, D>);
