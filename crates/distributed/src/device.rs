@@ -344,7 +344,7 @@ impl<B: Join, C: Communicator> Device for Distributed<B, C> {
     fn agree(&self, mine: u64) -> Result<u64> {
         self.team.largest(mine)
     }
-    /// Records nothing: messages pass through the host.
+    /// Records nothing: the hosts of the ranks meet for every message.
     fn capture<S: Step<Self>>(&self, _: &mut S) -> Result<()> {
         Ok(())
     }
