@@ -447,6 +447,19 @@ impl<T: Real, B: Backend<T> + Join, C: Communicator> Backend<T> for Distributed<
         let alike = operands("axpbypcz", x, &[("y", y), ("z", z)]);
         self.told(alike.and_then(|()| self.device.axpbypcz(gate, a, &x.part, b, &y.part, c, &mut z.part)))
     }
+    fn axpby_chain(
+        &self,
+        gate: Gate<'_, Self>,
+        [a, b]: [Coeff<'_, T, Self::Scalar>; 2],
+        x: &Self::Vector,
+        y: &mut Self::Vector,
+        [c, d]: [Coeff<'_, T, Self::Scalar>; 2],
+        z: &mut Self::Vector,
+    ) -> Result<()> {
+        let alike = operands("axpby_chain", x, &[("y", y), ("z", z)]);
+        let mut work = || self.device.axpby_chain(gate, [a, b], &x.part, &mut y.part, [c, d], &mut z.part);
+        self.told(alike.and_then(|()| work()))
+    }
     fn hadamard(&self, gate: Gate<'_, Self>, x: &Self::Vector, y: &Self::Vector, z: &mut Self::Vector) -> Result<()> {
         let alike = operands("hadamard", x, &[("y", y), ("z", z)]);
         self.told(alike.and_then(|()| self.device.hadamard(gate, &x.part, &y.part, &mut z.part)))
