@@ -149,6 +149,8 @@ struct Gpu {
     /// The same with one that runs kernels whose warps wait for each other as a single thread block, because they must
     /// not need more.
     waiting: Rc<Fleet<Cuda>>,
+    /// Two of them, each with its own queue, as ranks on one GPU have.
+    pair: Rc<Fleet<Cuda>>,
     reproducible: Rc<Fleet<Cuda>>,
 }
 
@@ -168,7 +170,10 @@ impl Gpu {
         let alone = Cuda::new().map_err(|error| error.to_string())?.with_waiting_blocks(1);
         waiting.devices.push(("one thread block".into(), alone));
         let waiting = Rc::new(waiting);
+        let queue = |label: &str| Ok::<_, String>((label.into(), Cuda::new().map_err(|error| error.to_string())?));
+        let pair = Fleet { name: "cuda".into(), devices: vec![queue("first queue")?, queue("second queue")?] };
         Ok(Self {
+            pair: Rc::new(pair),
             own: fleet("cuda", Cuda::new())?,
             waiting,
             reproducible: fleet("cuda-reproducible", reproducible())?,
@@ -178,7 +183,7 @@ impl Gpu {
     /// All trials of the device as it is; of the reproducible one, the formats that it multiplies in another order;
     /// both compared with the CPU; the trials that only a GPU can fail; and the real matrices.
     fn trials(&self, selection: &Selection, cases: &[Rc<Case>]) -> Vec<Trial> {
-        let Self { own, waiting, reproducible: held } = self;
+        let Self { own, waiting, pair, reproducible: held } = self;
         let mut all = trials::of(own, cases, !selection.small);
         let differing = trials::differing(own, held);
         let other = |trial: &Trial| trial.name.split('/').nth(1).is_some_and(|noun| differing.contains(&noun));
@@ -192,9 +197,9 @@ impl Gpu {
         trials::cuda::trials(own, Cuda::new, &mut all);
         trials::wrapped::trials(own, cases, &mut all);
         trials::joined::trials::<f32, _>(own, &mut all);
-        trials::peers::trials::<f32, _>(own, &mut all);
+        trials::peers::trials::<f32, _>(pair, &mut all);
         trials::joined::trials::<f64, _>(own, &mut all);
-        trials::peers::trials::<f64, _>(own, &mut all);
+        trials::peers::trials::<f64, _>(pair, &mut all);
         trials::persistent::trials::<f32>(own, &mut all);
         trials::persistent::trials::<f64>(own, &mut all);
         all.extend(trials::of_plans(waiting, Cuda::new, selection.matrices.as_deref()));
