@@ -5,9 +5,11 @@
 // that has failed never publishes, and then a reader gives up after a minute.
 // A rank's message of a sum: results of blocks of 1024 elements of its own. Those of whole groups of 1024 blocks are summed; those before the
 // first whole group and behind the last one stay as they are. One list for each sum.
-// Grid: sums are completed by one thread block, messages copied by one thread block per 1024 elements.
-// Order: that of Backend::dot.
-// Bytes: block results once; n / 1024^2 + 2 * 1023 values from each rank at most.
+// Grid: sums are completed by one thread block, messages copied by one thread block per 1024 elements; rows with packed entries of x: one warp
+// per `rows` rows, thread blocks of ROWS_THREADS.
+// Order: that of Backend::dot; of rows, stored.
+// Bytes: block results once; n / 1024^2 + 2 * 1023 values from each rank at most. Rows: their entries and places once, x from the caches after
+// its first use.
 #include "checks.cuh"
 
 #define MOST_RANKS 32
@@ -33,7 +35,6 @@ __device__ __forceinline__ void await(const u64* published, u64 turn) {
 
 // Publishes everything that this thread has written or seen to be written. One thread calls this.
 __device__ __forceinline__ void publish(u64* published, u64 turn) {
-    __threadfence_system();
     asm volatile("st.release.sys.global.u64 [%0], %1;" ::"l"(published), "l"(turn) : "memory");
 }
 
@@ -219,7 +220,7 @@ __device__ __forceinline__ void receive(const Parts& from, u64 turn, T* to) {
     if (threadIdx.x == 0) await(from.published[part], turn);
     __syncthreads();
     u64 first = (u64)(blockIdx.x - (part ? from.chunks[part - 1] : 0)) * BLOCK + threadIdx.x, len = from.len[part];
-    const volatile T* values = (const volatile T*)from.values[part];
+    const T* values = (const T*)from.values[part];
     T v[4];
 #pragma unroll
     for (int i = 0; i < 4; i++)
@@ -234,6 +235,65 @@ __device__ __forceinline__ void receive(const Parts& from, u64 turn, T* to) {
         receive(from, turn, to);                                                                 \
     }
 FOR_EACH_TYPE(RECEIVE)
+
+#define ROWS_THREADS 128
+// Entries that a lane has in flight, and a warp has at once.
+#define ROWS_AHEAD 8
+#define ROWS_ENTRIES (ROWS_AHEAD * WARP)
+
+// y[places[k]] = a (row k of A) x + b z[places[k]], or b z[k] if `by_row`. The columns from `at` on, as many as `own_count`, are those of x at the places
+// `own`; the others are those of `packed`. A warp brings the entries of `rows` rows, at most 32, with their x, to shared memory as they lie. Then a lane
+// sums each row.
+template <class T>
+__device__ __forceinline__ void apply_packed(u32 nrows, u32 rows, const u32* row_ptr, const u32* cols, const T* values, const u32* places, const u32* own, u32 at, u32 own_count, const T* packed, u32 by_row, const Coeff<T>& a, const T* x, const Coeff<T>& b, const T* z, T* y, const Monitor* gate) {
+    __shared__ T value[ROWS_THREADS / WARP][ROWS_ENTRIES], at_x[ROWS_THREADS / WARP][ROWS_ENTRIES];
+    if (!open(gate)) return;
+    u32 warp = threadIdx.x / WARP, lane = threadIdx.x % WARP;
+    u64 first_row = ((u64)blockIdx.x * (ROWS_THREADS / WARP) + warp) * rows, row = lane < rows ? first_row + lane : nrows;
+    bool sums = row < nrows;
+    u32 begin = __ldg(row_ptr + (sums ? row : nrows)), end = __ldg(row_ptr + (sums ? row + 1 : nrows)), target = sums ? __ldg(places + row) : 0;
+    T acc = T(0);
+    u32 e = begin, first = __shfl_sync(ALL, begin, 0), last = __shfl_sync(ALL, end, rows - 1);
+    for (; first < last; first += ROWS_ENTRIES) {
+        u32 count = last - first < ROWS_ENTRIES ? last - first : ROWS_ENTRIES, col[ROWS_AHEAD];
+        T v[ROWS_AHEAD], w[ROWS_AHEAD];
+#pragma unroll
+        for (u32 i = 0; i < ROWS_AHEAD; i++) {
+            bool there = i * WARP + lane < count;
+            col[i] = there ? __ldg(cols + first + i * WARP + lane) : 0;
+            v[i] = there ? __ldg(values + first + i * WARP + lane) : T(0);
+        }
+        issued();
+        const T* of_x[ROWS_AHEAD];
+#pragma unroll
+        for (u32 i = 0; i < ROWS_AHEAD; i++) {
+            bool is_own = col[i] - at < own_count;
+            of_x[i] = (is_own ? x : packed) + (is_own ? __ldg(own + (col[i] - at)) : col[i]);
+        }
+        issued();
+#pragma unroll
+        for (u32 i = 0; i < ROWS_AHEAD; i++) w[i] = i * WARP + lane < count ? __ldg(of_x[i]) : T(0);
+        issued();
+#pragma unroll
+        for (u32 i = 0; i < ROWS_AHEAD; i++) {
+            value[warp][i * WARP + lane] = v[i];
+            at_x[warp][i * WARP + lane] = w[i];
+        }
+        __syncwarp();
+        for (; e < end && e < first + count; e++) acc = fma_rn(value[warp][e - first], at_x[warp][e - first], acc);
+        __syncwarp();
+    }
+    if (!sums) return;
+    Update<T> to = {y + target, z + (by_row ? row : target)};
+    finish_row(a.value(), acc, b.value(), to);
+}
+
+#define APPLY_PACKED(T, t)                                                                       \
+    extern "C" __global__ void __launch_bounds__(ROWS_THREADS) apply_packed_ranks_##t(           \
+        u32 nrows, u32 rows, const u32* row_ptr, const u32* cols, const T* values, const u32* places, const u32* own, u32 at, u32 own_count, const T* packed, u32 by_row, Coeff<T> a, const T* x, Coeff<T> b, T* y, const T* z, const Monitor* gate) { \
+        apply_packed(nrows, rows, row_ptr, cols, values, places, own, at, own_count, packed, by_row, a, x, b, z, y, gate); \
+    }
+FOR_EACH_TYPE(APPLY_PACKED)
 
 // The results w . y, and y . y if `results1` is given, of `count` blocks of 1024 elements of n. A warp per block.
 template <class T>

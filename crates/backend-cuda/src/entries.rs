@@ -6,13 +6,13 @@
 use std::cell::Cell;
 
 use spandrel_backend::error::expect_len;
-use spandrel_backend::{Entries, Error, Gate, Operator, Received, Result};
+use spandrel_backend::{Backend, Coeff, Entries, Error, Gate, Operator, PackedRows, Received, Result};
 use spandrel_formats::Real;
 use spandrel_formats::index::Ordinal;
 
 use crate::device::gate_pointer;
 use crate::join::{Before, Sums};
-use crate::launch::{BLOCK, Grid};
+use crate::launch::{BLOCK, Grid, Update};
 use crate::memory::{Address, Buffer};
 use crate::peers::{Peer, SendBuffer};
 use crate::sparse_vec::{GatherSparseVec, ScatterSparseVec};
@@ -157,6 +157,37 @@ impl<T: Real> Entries<T> for Cuda {
         from.iter().try_for_each(|part| expect_range("receive_entries", to.len(), part.at, part.sent.len()))?;
         // SAFETY: the ranges lie inside `to`, whose memory is freed in the order of this queue.
         unsafe { self.receive::<T>(turn, from, to.pointer()) }
+    }
+
+    /// One kernel brings the entries of the peers, and one reads the others where they lie and writes the rows.
+    fn apply_packed(
+        &self,
+        gate: Gate<'_, Self>,
+        turn: u64,
+        rows: &PackedRows<'_, T, Self>,
+        a: Coeff<'_, T, <Self as Backend<T>>::Scalar>,
+        x: &<Self as Backend<T>>::Vector,
+        b: Coeff<'_, T, <Self as Backend<T>>::Scalar>,
+        z: Option<&<Self as Backend<T>>::Vector>,
+        packed: &mut <Self as Backend<T>>::Vector,
+        sums: &mut <Self as Backend<T>>::Vector,
+        y: &mut <Self as Backend<T>>::Vector,
+    ) -> Result<()> {
+        const OP: &str = "apply_packed";
+        let &PackedRows { matrix, places, own, at, from } = rows;
+        expect_len(OP, "x", x.len(), own.len)?;
+        expect_len(OP, "y", y.len(), places.len)?;
+        expect_len(OP, "packed", packed.len(), matrix.ncols())?;
+        expect_len(OP, "sums", sums.len(), matrix.nrows())?;
+        expect_len(OP, "places", places.places.len(), matrix.nrows())?;
+        z.map_or(Ok(()), |z| expect_len(OP, "z", z.len(), places.len))?;
+        expect_range(OP, packed.len(), at, own.places.len())?;
+        self.receive_entries(turn, from, packed)?;
+        let (x, y, gate) = (x.pointer(), y.pointer(), gate_pointer(gate));
+        let update = Update { a: a.into(), x, b: b.into(), y, z: z.unwrap_or(sums).pointer(), gate };
+        let own = (&own.places, at);
+        // SAFETY: the lengths were compared, and the matrix has a column for each element of `packed`.
+        unsafe { self.apply_packed_rows(matrix.resident(), &places.places, own, packed, z.is_none(), update) }
     }
 
     /// If the device is joined, the product's kernel forms the block results, and only those of `blocks` are formed

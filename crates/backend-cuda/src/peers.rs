@@ -21,9 +21,9 @@ use crate::device::gate_pointer;
 use crate::error::{NAME, failed, refused};
 use crate::join::{Before, Sums};
 use crate::kernel::{Argument, kernels};
-use crate::launch::{BLOCK, ChecksArg, Grid};
+use crate::launch::{BLOCK, ChecksArg, Grid, Update};
 use crate::memory::{Address, Buffer};
-use crate::{Cuda, Scalar, Vector};
+use crate::{Cuda, CudaCsr, Scalar, Vector};
 
 kernels! {
     struct SendRanks {
@@ -46,6 +46,12 @@ kernels! {
     struct ReceiveRanks { from: PartsArg, turn: u64, to: Address }
     in RANKS { ENTRY: "receive_ranks" }
 
+    struct ApplyPackedRanks<T> {
+        nrows: u32, rows: u32, row_ptr: Address, cols: Address, values: Address, places: Address, own: Address,
+        at: u32, own_count: u32, packed: Address, by_row: u32, update: Update<T>,
+    }
+    in RANKS { ENTRY: "apply_packed_ranks" }
+
     struct BlockResultsRanks {
         n: u64, w: Address, y: Address, blocks: Address, count: u64, results0: Address, results1: Address,
         gate: Address,
@@ -55,6 +61,8 @@ kernels! {
 
 /// As in kernels/ranks.cu.
 const MOST_RANKS: usize = 32;
+/// Threads of a thread block that multiplies rows (`ROWS_THREADS` of kernels/ranks.cu).
+const ROWS_THREADS: usize = 128;
 
 /// The messages of all ranks, in their order.
 #[derive(Clone, Copy, Debug)]
@@ -319,6 +327,47 @@ impl Cuda {
         unsafe { self.launch::<T, _>(ReceiveRanks::ENTRY, Grid::of(chunks, 256), &parameters) }
     }
 
+    /// Multiplies rows with x at the places `own`, from column `at` on, and with `packed` in the other columns. If
+    /// `by_row`, z has an element per row; otherwise it lies as y. Enqueued.
+    ///
+    /// # Safety
+    /// Each place of `places` lies inside y, and inside z unless `by_row`; each of `own` inside x. `packed` has an
+    /// element per column.
+    pub(crate) unsafe fn apply_packed_rows<T: Real>(
+        &self,
+        matrix: &CudaCsr<T>,
+        places: &Buffer<u32>,
+        (own, at): (&Buffer<u32>, usize),
+        packed: &Vector<T>,
+        by_row: bool,
+        update: Update<T>,
+    ) -> Result<()> {
+        let (row_ptr, cols, values) = matrix.arrays();
+        let (nrows, rows) = (matrix.nrows(), rows_at_once(matrix.nrows(), matrix.nnz()));
+        let grid = Grid::of(nrows.div_ceil(rows).div_ceil(ROWS_THREADS / 32), ROWS_THREADS as u32);
+        let [row_ptr, cols, values] = [row_ptr.pointer(), cols.pointer(), values.pointer()];
+        let [places, of_x, packed] = [places.pointer(), own.pointer(), packed.pointer()];
+        let (nrows, rows, at, own_count) = (nrows as u32, rows as u32, at as u32, own.len() as u32);
+        let by_row = u32::from(by_row);
+        let parameters = ApplyPackedRanks {
+            nrows,
+            rows,
+            row_ptr,
+            cols,
+            values,
+            places,
+            own: of_x,
+            at,
+            own_count,
+            packed,
+            by_row,
+            update,
+        };
+        // SAFETY: apply_packed_ranks(nrows, rows, row_ptr, cols, values, places, own, at, own_count, packed, by_row, a,
+        // x, b, y, z, gate), a warp for `rows` rows; the caller vouches for the places.
+        unsafe { self.launch::<T, _>(ApplyPackedRanks::ENTRY, grid, &parameters) }
+    }
+
     /// Completes the last kernels' sums over `n` elements of this rank with those of its peers, unless the monitor has
     /// stopped. With `root`, writes their square roots. Then lets the monitor see what these checks say.
     pub(crate) fn complete_with_peers<T: Real, const K: usize>(
@@ -431,6 +480,13 @@ impl Cuda {
     }
 }
 
+/// The number of rows that a warp multiplies: a power of two, at most 32. On average they have as many entries as it
+/// has at once (`ROWS_ENTRIES` of kernels/ranks.cu).
+fn rows_at_once(nrows: usize, nnz: usize) -> usize {
+    let fit = 256 * nrows / nnz.max(1);
+    1 << fit.clamp(1, 32).ilog2()
+}
+
 /// What a rank with these blocks of `all` sends for a sum: the number of whole groups of 1024 blocks, and of blocks
 /// outside of them. As `Blocks` in kernels/ranks.cu.
 fn message_of_sum(blocks: Range<usize>, all: usize) -> (usize, usize) {
@@ -470,6 +526,21 @@ mod tests {
             (3000..5000, 5000, (2, 72)),
         ] {
             assert_eq!(message_of_sum(blocks.clone(), all), wanted, "{blocks:?} of {all}");
+        }
+    }
+
+    #[test]
+    fn a_warp_has_the_entries_of_its_rows_at_once() {
+        for (nrows, nnz, wanted) in [
+            (0, 0, 1),
+            (5, 0, 32),
+            (65_536, 7 * 65_536, 32),
+            (65_536, 27 * 65_536, 8),
+            (100, 12_800, 2),
+            (100, 12_900, 1),
+            (3, 1_000_000, 1),
+        ] {
+            assert_eq!(rows_at_once(nrows, nnz), wanted, "{nnz} entries in {nrows} rows");
         }
     }
 }

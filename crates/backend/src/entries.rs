@@ -1,9 +1,11 @@
 //! Chosen entries of vectors: what the ranks of a distributed solve exchange.
 
-use spandrel_formats::Real;
-use spandrel_formats::index::Ordinal;
+use std::fmt;
 
-use crate::{Backend, Gate, Operator, Peers, Received, Result};
+use spandrel_formats::index::Ordinal;
+use spandrel_formats::{Csr, Real};
+
+use crate::{Backend, Coeff, Gate, Load, Mat, Operator, Peers, Received, Result, Spmv};
 
 /// Moves chosen entries between vectors, between a device and the host, and through the send buffers of other devices.
 ///
@@ -91,5 +93,62 @@ pub trait Entries<T: Real>: Backend<T> + Peers {
         rest(y)?;
         self.dot(gate, w, y, wy)?;
         yy.map_or(Ok(()), |yy| self.dot(gate, y, y, yy))
+    }
+
+    /// Chosen rows of a product whose x lies partly on other devices: `y[places[k]] <- a (M packed)[k] + b
+    /// z[places[k]]`. Without `z`, what is multiplied with b is `sums[k]`. If b is zero, neither is read.
+    ///
+    /// Each packed entry of x comes from x itself, from a peer, as [`Entries::receive_entries`] brings it, or from
+    /// `packed`. Nothing is written if the gate is closed, but the peers are followed. Afterwards `packed` and `sums`
+    /// hold anything. The entries of a row are summed in stored order. The default body is the specification if
+    /// products with CSR have this order; an override gives the same bits.
+    ///
+    /// # Errors
+    /// As the operations of the default body.
+    fn apply_packed(
+        &self,
+        gate: Gate<'_, Self>,
+        turn: u64,
+        rows: &PackedRows<'_, T, Self>,
+        a: Coeff<'_, T, <Self as Backend<T>>::Scalar>,
+        x: &<Self as Backend<T>>::Vector,
+        b: Coeff<'_, T, <Self as Backend<T>>::Scalar>,
+        z: Option<&<Self as Backend<T>>::Vector>,
+        packed: &mut <Self as Backend<T>>::Vector,
+        sums: &mut <Self as Backend<T>>::Vector,
+        y: &mut <Self as Backend<T>>::Vector,
+    ) -> Result<()>
+    where
+        Self: Spmv<Csr<T>>,
+    {
+        self.gather_entries(x, rows.own, packed, rows.at)?;
+        self.receive_entries(turn, rows.from, packed)?;
+        if let Some(z) = z {
+            self.gather_entries(z, rows.places, sums, 0)?;
+        }
+        rows.matrix.spmv(self, gate, a, packed, b, sums)?;
+        self.scatter_entries(gate, sums, 0, rows.places, y)
+    }
+}
+
+/// Rows of a matrix that need entries of x from other devices: see [`Entries::apply_packed`].
+pub struct PackedRows<'a, T: Real, B: Entries<T> + Load<Csr<T>>> {
+    /// M: one row for each of these rows, and a column for each packed entry of x.
+    pub matrix: &'a Mat<B, Csr<T>>,
+    /// Where the rows lie in y. No place may occur twice.
+    pub places: &'a B::Places,
+    /// Where packed entries lie in x that this device has itself. They follow each other among the packed entries.
+    pub own: &'a B::Places,
+    /// The place of the first of them among the packed entries.
+    pub at: usize,
+    /// What peers send, and where it goes among the packed entries. These places lie outside those of own entries and
+    /// differ from each other.
+    pub from: &'a [Received<B::Peer>],
+}
+
+impl<T: Real, B: Entries<T> + Load<Csr<T>>> fmt::Debug for PackedRows<'_, T, B> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let shape = (self.matrix.nrows(), self.matrix.ncols());
+        f.debug_struct("PackedRows").field("shape", &shape).field("from", &self.from).finish_non_exhaustive()
     }
 }

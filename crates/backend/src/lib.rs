@@ -54,7 +54,7 @@ pub use cg::{CgDirection, CgIterations, CgStep, CgSteps, CgUpdate};
 pub use coarsen::{Coarsen, Coarser, MatAggregates, MatCoarser, Prolongation, Scaling};
 pub use device::{Device, Gate, Recorded, Step};
 pub use download::Download;
-pub use entries::Entries;
+pub use entries::{Entries, PackedRows};
 pub use error::{Error, Result};
 pub use every::{EveryFactor, EveryFormat, EveryMethod, EveryPlan, EveryProduct, FORMATS, PLANS};
 pub use factor::{Assemble, Assembled, Factorize};

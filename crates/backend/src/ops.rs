@@ -70,6 +70,10 @@ impl<'a, T: Real, S> Coeff<'a, T, S> {
     pub fn zero() -> Self {
         Self::host(T::zero())
     }
+    /// Returns true for a number that the host knows to be 0.
+    pub fn is_zero(self) -> bool {
+        self.host == T::zero() && self.num.iter().chain(&self.den).all(Option::is_none)
+    }
     /// A device scalar.
     pub fn scalar(num: &'a S) -> Self {
         Self { host: T::one(), num: [Some(num), None], den: [None; 2] }

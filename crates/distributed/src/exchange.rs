@@ -216,13 +216,15 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
         x: &B::Vector,
         packed: &mut B::Vector,
     ) -> Result<bool> {
-        let Some(begun) = self.begin(be, team, gate, x, packed)? else { return Ok(false) };
-        self.finish(be, begun, packed)?;
+        let Some(begun) = self.begin(be, team, gate, x)? else { return Ok(false) };
+        let (turn, from) = self.arrived(be, begun, packed)?;
+        be.gather_entries(x, &self.own_places, packed, self.own.start)?;
+        be.receive_entries(turn, from, packed)?;
         Ok(true)
     }
 
-    /// Sends the entries of `x` that other ranks need, and packs own entries. [`Exchange::finish`] must follow, and may
-    /// wait for the other ranks. Work that needs no entries of other ranks belongs between the two.
+    /// Sends the entries of `x` that other ranks need. [`Exchange::arrived`] must follow, and waits for the other
+    /// ranks. Work that needs no entries of other ranks belongs between the two.
     ///
     /// Returns `None`, and does nothing, if the gate is closed. The gate is then closed on every rank. Devices that
     /// read each other's memory exchange entries even if the gate is closed, because no host waits to read it. So the
@@ -233,9 +235,8 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
         team: &'t Team<C>,
         gate: Gate<'_, B>,
         x: &B::Vector,
-        packed: &mut B::Vector,
     ) -> Result<Option<Begun<'t, C>>> {
-        let begun = match &self.direct {
+        Ok(Some(match &self.direct {
             Some(direct) => {
                 let turn = direct.turn.fetch_add(1, Ordering::Relaxed);
                 be.send_entries(x, &direct.sent, turn, &direct.buffer)?;
@@ -256,17 +257,21 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
                 }
                 Begun { call, turn: 0 }
             }
-        };
-        be.gather_entries(x, &self.own_places, packed, self.own.start)?;
-        Ok(Some(begun))
+        }))
     }
 
-    /// Packs the entries of the other ranks.
-    pub(crate) fn finish<C: Communicator>(&self, be: &B, begun: Begun<'_, C>, packed: &mut B::Vector) -> Result<()> {
+    /// Waits until the other ranks have sent their entries. Packs those that have passed through the host. Returns what
+    /// is still to be received from send buffers, and its turn. Own entries are not packed.
+    pub(crate) fn arrived<C: Communicator>(
+        &self,
+        be: &B,
+        begun: Begun<'_, C>,
+        packed: &mut B::Vector,
+    ) -> Result<(u64, &[Received<B::Peer>])> {
         let Begun { call, turn } = begun;
         if let Some(direct) = &self.direct {
             call.wait(direct.ranks.iter().copied())?;
-            return be.receive_entries(turn, &direct.receives, packed);
+            return Ok((turn, &direct.receives));
         }
         let ghosts = &mut self.room().ghosts;
         for (from, to) in &self.receives {
@@ -276,7 +281,13 @@ impl<T: Real, B: Entries<T>> Exchange<T, B> {
         }
         let (below, above) = ghosts.split_at(self.own.start);
         be.write_range(below, packed, 0)?;
-        be.write_range(above, packed, self.own.end)
+        be.write_range(above, packed, self.own.end)?;
+        Ok((turn, &[]))
+    }
+
+    /// Where own packed entries lie among the rank's entries, and the place of the first of them among the packed ones.
+    pub(crate) fn own(&self) -> (&B::Places, usize) {
+        (&self.own_places, self.own.start)
     }
 
     /// The way back: sets own entries of `y` to the packed ones, then adds those of the other ranks, in the order of

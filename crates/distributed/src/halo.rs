@@ -12,7 +12,7 @@ use std::ops::Range;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use rayon::prelude::*;
-use spandrel_backend::{Backend, Coeff, Download, Entries, Gate, Load, Mat, Result, Spmv};
+use spandrel_backend::{Backend, Coeff, Download, Entries, Gate, Load, Mat, PackedRows, Result, Spmv};
 use spandrel_formats::index::Ordinal;
 use spandrel_formats::{Csr, Error, Real};
 
@@ -167,10 +167,12 @@ impl<T: Real, B: Spmv<Csr<T>> + Entries<T>> Halo<T, B> {
         within: impl FnOnce(&mut <B as Backend<T>>::Vector) -> Result<()>,
     ) -> Result<()> {
         let work = &mut *self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(begun) = self.exchange.begin(be, team, gate, x, &mut work.x)? else { return Ok(()) };
-        be.gather_entries(y, &self.rows, &mut work.y, 0)?;
+        let Some(begun) = self.exchange.begin(be, team, gate, x)? else { return Ok(()) };
+        if !b.is_zero() {
+            be.gather_entries(y, &self.rows, &mut work.y, 0)?;
+        }
         within(y)?;
-        self.rest(be, gate, begun, a, b, work, y)
+        self.rest(be, gate, begun, (a, x), (b, None), work, y)
     }
 
     /// r <- b - A x, as [`Halo::product`]; `within` does the same for the own block.
@@ -184,10 +186,9 @@ impl<T: Real, B: Spmv<Csr<T>> + Entries<T>> Halo<T, B> {
         within: impl FnOnce(&mut <B as Backend<T>>::Vector) -> Result<()>,
     ) -> Result<()> {
         let work = &mut *self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        let Some(begun) = self.exchange.begin(be, team, gate, x, &mut work.x)? else { return Ok(()) };
-        be.gather_entries(b, &self.rows, &mut work.y, 0)?;
+        let Some(begun) = self.exchange.begin(be, team, gate, x)? else { return Ok(()) };
         within(r)?;
-        self.rest(be, gate, begun, Coeff::host(-T::one()), Coeff::one(), work, r)
+        self.rest(be, gate, begun, (Coeff::host(-T::one()), x), (Coeff::one(), Some(b)), work, r)
     }
 
     /// As [`Halo::product`] with a = 1 and b = 0. `within` gets the work in the boundary rows, which it must do once.
@@ -200,29 +201,30 @@ impl<T: Real, B: Spmv<Csr<T>> + Entries<T>> Halo<T, B> {
         within: impl FnOnce(&mut dyn FnMut(&mut <B as Backend<T>>::Vector) -> Result<()>) -> Result<()>,
     ) -> Result<()> {
         let work = &mut *self.work.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut begun = self.exchange.begin(be, team, gate, x, &mut work.x)?;
+        let mut begun = self.exchange.begin(be, team, gate, x)?;
         if begun.is_none() {
             return Ok(());
         }
         within(&mut |y| match begun.take() {
-            Some(begun) => self.rest(be, gate, begun, Coeff::one(), Coeff::zero(), work, y),
+            Some(begun) => self.rest(be, gate, begun, (Coeff::one(), x), (Coeff::zero(), None), work, y),
             None => Ok(()),
         })
     }
 
-    /// The boundary rows of a product whose messages are under way.
+    /// The boundary rows of a A x + b z, whose messages are under way. Without z, `work` has what is multiplied with b.
     fn rest<C: Communicator>(
         &self,
         be: &B,
         gate: Gate<'_, B>,
         begun: Begun<'_, C>,
-        a: Coeff<'_, T, <B as Backend<T>>::Scalar>,
-        b: Coeff<'_, T, <B as Backend<T>>::Scalar>,
+        (a, x): (Coeff<'_, T, <B as Backend<T>>::Scalar>, &<B as Backend<T>>::Vector),
+        (b, z): (Coeff<'_, T, <B as Backend<T>>::Scalar>, Option<&<B as Backend<T>>::Vector>),
         work: &mut Work<<B as Backend<T>>::Vector>,
         y: &mut <B as Backend<T>>::Vector,
     ) -> Result<()> {
-        self.exchange.finish(be, begun, &mut work.x)?;
-        self.matrix.spmv(be, gate, a, &work.x, b, &mut work.y)?;
-        be.scatter_entries(gate, &work.y, 0, &self.rows, y)
+        let (turn, from) = self.exchange.arrived(be, begun, &mut work.x)?;
+        let (own, at) = self.exchange.own();
+        let rows = PackedRows { matrix: &self.matrix, places: &self.rows, own, at, from };
+        be.apply_packed(gate, turn, &rows, a, x, b, z, &mut work.x, &mut work.y, y)
     }
 }

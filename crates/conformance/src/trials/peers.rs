@@ -10,23 +10,24 @@ use std::sync::Arc;
 
 use spandrel_backend::{
     BicgstabSecond, BicgstabUpdate, CgStep, Coeff, Entries, Error, EveryMethod, Join, Meeting, PeerSums, Phase,
-    Received, Result, Watch,
+    Received, Result, Spmv, Watch,
 };
-use spandrel_formats::Real;
 use spandrel_formats::index::Ordinal;
+use spandrel_formats::{Csr, Real};
 
+use super::packed;
 use crate::case::numbers;
 use crate::reference::difference;
 use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
 /// Messages, more than a send buffer has halves.
-const TURNS: u64 = 5;
+pub(super) const TURNS: u64 = 5;
 /// Elements of the vectors that keep the other queue busy, and operations on them.
 const BUSY: (usize, usize) = (1 << 19, 10);
 
 /// A send buffer, where devices of this kind have them.
-fn buffer<D: Join>(be: &D, bytes: usize) -> Result<Arc<D::SendBuffer>> {
+pub(super) fn buffer<D: Join>(be: &D, bytes: usize) -> Result<Arc<D::SendBuffer>> {
     let none = || Error::Unsupported { op: "a send buffer", noun: "this device", why: "it has none".to_owned() };
     Ok(Arc::new(be.send_buffer(bytes)?.ok_or_else(none)?))
 }
@@ -37,15 +38,15 @@ fn keep_busy<T: Real, D: Entries<T>>(be: &D, [x, y]: &mut [D::Vector; 2]) -> Res
     (0..BUSY.1).try_for_each(|_| be.axpby(None, one(), x, one(), y))
 }
 
-fn peer<D: Join>(be: &D, buffer: &Arc<D::SendBuffer>) -> Result<D::Peer> {
+pub(super) fn peer<D: Join>(be: &D, buffer: &Arc<D::SendBuffer>) -> Result<D::Peer> {
     let none = || Error::Unsupported { op: "a peer", noun: "this device", why: "it cannot read the other".to_owned() };
     be.peer(Arc::clone(buffer))?.ok_or_else(none)
 }
 
 /// The other rank, which sends `len` values in each turn.
-struct Other<'d, T: Real, D: Entries<T>> {
+pub(super) struct Other<'d, T: Real, D: Entries<T>> {
     be: &'d D,
-    buffer: Arc<D::SendBuffer>,
+    pub(super) buffer: Arc<D::SendBuffer>,
     /// What it takes from the rank that reads the buffer: nothing.
     reader: [Received<D::Peer>; 1],
     busy: [D::Vector; 2],
@@ -54,7 +55,7 @@ struct Other<'d, T: Real, D: Entries<T>> {
 }
 
 impl<'d, T: Real, D: Entries<T> + Join> Other<'d, T, D> {
-    fn new(be: &'d D, reader: &Arc<D::SendBuffer>, len: usize) -> Result<Self> {
+    pub(super) fn new(be: &'d D, reader: &Arc<D::SendBuffer>, len: usize) -> Result<Self> {
         let places: Vec<Ordinal> = (0..len as Ordinal).rev().collect();
         let busy = [be.zeros(BUSY.0)?, be.zeros(BUSY.0)?];
         let (buffer, peer) = (buffer(be, len * T::BYTES)?, peer(be, reader)?);
@@ -63,12 +64,12 @@ impl<'d, T: Real, D: Entries<T> + Join> Other<'d, T, D> {
     }
 
     /// What it sends in a turn.
-    fn values(&self, turn: u64) -> Vec<T> {
+    pub(super) fn values(&self, turn: u64) -> Vec<T> {
         numbers(100 + turn, self.len)
     }
 
     /// Publishes the message of a turn, once its queue has done much else.
-    fn publish(&mut self, turn: u64) -> Result<()> {
+    pub(super) fn publish(&mut self, turn: u64) -> Result<()> {
         if let Some(before) = turn.checked_sub(1) {
             self.be.receive_entries(before, &self.reader, &mut self.busy[0])?;
         }
@@ -281,7 +282,7 @@ fn sum<T: Real, D: Entries<T> + EveryMethod<T> + Join>(
 /// The trials of a backend whose devices read each other's send buffers.
 pub(crate) fn trials<T: Real, D>(fleet: &Rc<Fleet<D>>, out: &mut Vec<Trial>)
 where
-    D: EveryMethod<T> + Join + Entries<T>,
+    D: EveryMethod<T> + Join + Entries<T> + Spmv<Csr<T>>,
 {
     let mut add = |noun: &str, n: usize, body: fn(&Rc<Fleet<D>>, [usize; 2], usize) -> Verdict| {
         let fleet = Rc::clone(fleet);
@@ -298,6 +299,7 @@ where
     };
     for n in [1, 1024, 1025, 70_001] {
         add("entries", n, entries::<T, D>);
+        add("rows", n, packed::rows::<T, D>);
         add("sums", n, sums::<T, D>);
     }
     add("sums", 1_200_000, long_sums::<T, D>);
