@@ -3,22 +3,26 @@
 //
 // Layout: the diagonals at or above the main one, one after the other, with a value per row, as in kernels/dia.cu; in_f32: values of f64 that f32
 // represents, in f32. A place is (dz + 1) 9 + (dy + 1) 3 + dx + 1. Points are numbered x + X (y + Y z); point k of a halved axis is fine point 2 k + 1.
-// Grid: STENCIL_THREADS per thread block, one thread per coarse point (coarsen, restrict), row (spectrum), sampled row (sample) or fine point (prolong);
-// relax: 1024 elements per thread block of 256.
+// Grid: STENCIL_THREADS per thread block, one thread per coarse point (restrict), sampled row (sample) or fine point (prolong). coarsen: at least one warp
+// per strip of coarse points along x and per z, see there. spectrum: one thread per row, SPECTRUM_THREADS per thread block. relax: 1024 elements per
+// thread block of 256.
 // Order: along z first, then y, then x; along an axis by coordinate, from +0. In P^T A P the places of a point ascend within that. A bound is a maximum.
 // Bytes: coarsen: each diagonal once, further uses from the caches, and 14 diagonals of the coarse grid. Others: each vector and diagonal once.
-// Reference: crates/formats/src/coarse/neighbours.rs; the bits are the same.
+// Reference: crates/formats/src/coarse/neighbours/mod.rs; the bits are the same.
 #include "spandrel.cuh"
 
 #define STENCIL_THREADS 128
+#define SPECTRUM_THREADS 512
 #define PLACES 27
 // A child of an axis that is not halved.
 #define KEPT 2
 
-// A grid, and the stored diagonal of each place at or above the main diagonal; -1 for none.
+// A grid, and the places of a stencil on it. present: bit k for place k, if it has a stored diagonal. from[k]: where the entry of a row at that place
+// lies, in bytes from the row's value of the first diagonal. Entries below the main diagonal lie where their mirror images do.
 struct Stencil {
     int size[3];
-    int at[PLACES];
+    u32 present;
+    i64 from[PLACES];
 };
 
 // A fine and a coarse grid.
@@ -32,10 +36,10 @@ __device__ __forceinline__ u64 thread() { return (u64)blockIdx.x * STENCIL_THREA
 
 __device__ __forceinline__ u64 points(const int (&size)[3]) { return (u64)size[0] * size[1] * size[2]; }
 
+// Points are counted by 32 bits.
 __device__ __forceinline__ void locate(u64 row, const int (&size)[3], int (&p)[3]) {
-    u64 line = row / (u32)size[0];
-    p[0] = (int)(row - line * (u32)size[0]);
-    u64 plane = line / (u32)size[1];
+    u32 line = (u32)row / (u32)size[0], plane = line / (u32)size[1];
+    p[0] = (int)((u32)row - line * (u32)size[0]);
     p[1] = (int)(line - plane * (u32)size[1]);
     p[2] = (int)plane;
 }
@@ -44,17 +48,46 @@ __device__ __forceinline__ constexpr int place(int dx, int dy, int dz) { return 
 
 __device__ __forceinline__ constexpr bool is_upper(int dx, int dy, int dz) { return dz > 0 || (dz == 0 && (dy > 0 || (dy == 0 && dx >= 0))); }
 
-// The entry of a row at a place; 0 if there is none.
-template <int DX, int DY, int DZ, class T, class V>
-__device__ __forceinline__ T entry(const V* values, const Stencil& of, u64 n, const int (&p)[3], i64 row) {
-    constexpr bool UPPER = is_upper(DX, DY, DZ);
-    int k = of.at[UPPER ? place(DX, DY, DZ) : place(-DX, -DY, -DZ)];
-    if (k < 0) return T(0);
-    if (DX != 0 && (u32)(p[0] + DX) >= (u32)of.size[0]) return T(0);
-    if (DY != 0 && (u32)(p[1] + DY) >= (u32)of.size[1]) return T(0);
-    if (DZ != 0 && (u32)(p[2] + DZ) >= (u32)of.size[2]) return T(0);
-    i64 from = UPPER ? row : row + DX + (i64)of.size[0] * (DY + (i64)of.size[1] * DZ);
-    return T(__ldg(values + (u64)k * n + from));
+// ---- Entries ----
+
+// Sets of places, bit k for place k: for each axis, those whose difference along it is -1 and 1.
+#define LEFT 0111111111u
+#define RIGHT 0444444444u
+#define FRONT 0007007007u
+#define BACK 0700700700u
+#define BELOW 0000000777u
+#define ABOVE 0777000000u
+// The main diagonal and the neighbours along the axes.
+#define STAR 0020272020u
+
+// Those of `places` that lie inside the grid along an axis, for a row at point p of it.
+__device__ __forceinline__ u32 inside(u32 places, int p, int size, u32 before, u32 after) {
+    if (p >= size) return 0;
+    if (p == 0) places &= ~before;
+    return p == size - 1 ? places & ~after : places;
+}
+
+// Those of the places of a row that have an entry, for a row at point p.
+__device__ __forceinline__ u32 inside(const Stencil& of, const int (&p)[3]) {
+    u32 places = inside(of.present, p[0], of.size[0], LEFT, RIGHT);
+    return inside(inside(places, p[1], of.size[1], FRONT, BACK), p[2], of.size[2], BELOW, ABOVE);
+}
+
+template <class V>
+__device__ __forceinline__ const V* shifted(const V* at, i64 bytes) { return (const V*)((const char*)at + bytes); }
+template <class V>
+__device__ __forceinline__ V* shifted(V* at, i64 bytes) { return (V*)((char*)at + bytes); }
+
+// The value at an address; 0 if `wanted` is 0, and then nothing is read. The load is predicated, because branches would separate the loads.
+__device__ __forceinline__ float load_if(u32 wanted, const float* from) {
+    float v = 0;
+    asm("{ .reg .pred q; setp.ne.u32 q, %1, 0; @q ld.global.nc.f32 %0, [%2]; }" : "+f"(v) : "r"(wanted), "l"(from));
+    return v;
+}
+__device__ __forceinline__ double load_if(u32 wanted, const double* from) {
+    double v = 0;
+    asm("{ .reg .pred q; setp.ne.u32 q, %1, 0; @q ld.global.nc.f64 %0, [%2]; }" : "+d"(v) : "r"(wanted), "l"(from));
+    return v;
 }
 
 // ---- P^T A P ----
@@ -73,69 +106,91 @@ __device__ __forceinline__ T weight_of(int c, bool both) {
     return both ? of_child * T(0.5) : of_child;
 }
 
-// along_z[dz][dy][dx] += the entries of one row, child C along z. Only dz = 0 and 1 are wanted.
-template <int C, int DZ, class T, class V>
-__device__ __forceinline__ void add_plane(const V* values, const Stencil& of, u64 n, const int (&p)[3], i64 row, T (&along_z)[2][3][3]) {
-    using To = Target<C, DZ>;
-    constexpr bool FIRST = To::FIRST >= 0, SECOND = To::BOTH && To::FIRST + 1 >= 0;
-    if (!FIRST && !SECOND) return;
-    T w = weight_of<T>(C, To::BOTH);
-#define ADD_PLACE(DX, DY)                                                        \
-    {                                                                            \
-        T v = w * entry<DX, DY, DZ, T>(values, of, n, p, row);                   \
-        if (FIRST) along_z[FIRST ? To::FIRST : 0][DY + 1][DX + 1] += v;          \
-        if (SECOND) along_z[SECOND ? To::FIRST + 1 : 0][DY + 1][DX + 1] += v;    \
+// sum + w v with two roundings. If EXACT, w v has no rounding, and one fused operation gives the same bits: v is then a value of f32 or a weighted sum
+// of such, in f64. These are multiples of 2^-149, and the weights, which multiply to 2^-6 at least, leave them far above the least number of f64.
+template <bool EXACT, class T>
+__device__ __forceinline__ T add(T w, T v, T sum) { return EXACT ? fma_rn(w, v, sum) : sum + w * v; }
+
+// along_z[dz][DY + 1][DX + 1] = the sum along z of the entries at DX and DY of three fine rows, one per child along z, `plane` values apart. Only dz = 0
+// and 1 are wanted. `row`: the first row's value of the first diagonal; `places`: those of each row; `last`: the weight of the last row's entry upwards.
+template <int DX, int DY, bool IS_STAR, class T, class V>
+__device__ __forceinline__ void sum_place(const V* row, u32 plane, const Stencil& of, const u32 (&places)[3], T last, T (&along_z)[2][3][3]) {
+    constexpr bool EXACT = sizeof(V) < sizeof(T), LEVEL = !IS_STAR || DX == 0 || DY == 0, STEEP = !IS_STAR || (DX == 0 && DY == 0);
+    constexpr int DOWN = place(DX, DY, -1), HERE = place(DX, DY, 0), UP = place(DX, DY, 1);
+    const V *at_down = shifted(row, of.from[DOWN]), *at_here = shifted(row, of.from[HERE]), *at_up = shifted(row, of.from[UP]);
+    T down[3] = {}, here[3] = {}, up[3] = {}, sum = T(0), next = T(0);
+#pragma unroll
+    for (int c = 0; c < 3; c++) {
+        if (STEEP && c > 0) down[c] = T(load_if(places[c] & 1u << DOWN, at_down));
+        if (LEVEL) here[c] = T(load_if(places[c] & 1u << HERE, at_here));
+        if (STEEP) up[c] = T(load_if(places[c] & 1u << UP, at_up));
+        at_down += plane;
+        at_here += plane;
+        at_up += plane;
     }
-    ADD_PLACE(-1, -1)
-    ADD_PLACE(0, -1)
-    ADD_PLACE(1, -1)
-    ADD_PLACE(-1, 0)
-    ADD_PLACE(0, 0)
-    ADD_PLACE(1, 0)
-    ADD_PLACE(-1, 1)
-    ADD_PLACE(0, 1)
-    ADD_PLACE(1, 1)
-#undef ADD_PLACE
+    // As Target<C, E> and weight_of have it, for the children C = -1, 0 and 1 and their entries E = -1, 0 and 1.
+    if (LEVEL) sum = add<EXACT>(T(0.25), here[0], sum);
+    if (STEEP) sum = add<EXACT>(T(0.5), up[0], sum);
+    if (STEEP) sum = add<EXACT>(T(0.5), down[1], sum);
+    if (LEVEL) sum = add<EXACT>(T(1), here[1], sum);
+    if (STEEP) sum = add<EXACT>(T(0.5), up[1], sum);
+    if (STEEP) next = add<EXACT>(T(0.5), up[1], next);
+    if (STEEP) sum = add<EXACT>(T(0.5), down[2], sum);
+    if (LEVEL) sum = add<EXACT>(T(0.25), here[2], sum);
+    if (LEVEL) next = add<EXACT>(T(0.25), here[2], next);
+    if (STEEP) next = add<EXACT>(last, up[2], next);
+    along_z[0][DY + 1][DX + 1] = sum;
+    along_z[1][DY + 1][DX + 1] = next;
 }
 
-template <int C, class T, class V>
-__device__ __forceinline__ void add_row(const V* values, const Stencil& of, u64 n, const int (&p)[3], T (&along_z)[2][3][3]) {
-    i64 row = p[0] + (i64)of.size[0] * (p[1] + (i64)of.size[1] * p[2]);
-    add_plane<C, -1>(values, of, n, p, row, along_z);
-    add_plane<C, 0>(values, of, n, p, row, along_z);
-    add_plane<C, 1>(values, of, n, p, row, along_z);
+template <bool IS_STAR, class T, class V>
+__device__ __forceinline__ void sum_along_z(const V* row, u32 plane, const Stencil& of, const u32 (&places)[3], T last, T (&along_z)[2][3][3]) {
+    sum_place<-1, -1, IS_STAR>(row, plane, of, places, last, along_z);
+    sum_place<0, -1, IS_STAR>(row, plane, of, places, last, along_z);
+    sum_place<1, -1, IS_STAR>(row, plane, of, places, last, along_z);
+    sum_place<-1, 0, IS_STAR>(row, plane, of, places, last, along_z);
+    sum_place<0, 0, IS_STAR>(row, plane, of, places, last, along_z);
+    sum_place<1, 0, IS_STAR>(row, plane, of, places, last, along_z);
+    sum_place<-1, 1, IS_STAR>(row, plane, of, places, last, along_z);
+    sum_place<0, 1, IS_STAR>(row, plane, of, places, last, along_z);
+    sum_place<1, 1, IS_STAR>(row, plane, of, places, last, along_z);
 }
 
-// along_y += along_z for child C along y, and along_x += along_y for child C along x.
-template <int C, class T>
-__device__ __forceinline__ void add_along_y(const T (&along_z)[2][3][3], T (&along_y)[2][3][3]) {
-#define ADD_LINE(E)                                                                                  \
-    {                                                                                                \
-        using To = Target<C, E>;                                                                     \
-        T w = weight_of<T>(C, To::BOTH);                                                             \
-        _Pragma("unroll") for (int z = 0; z < 2; z++) _Pragma("unroll") for (int x = 0; x < 3; x++) { \
-            T v = w * along_z[z][E + 1][x];                                                          \
-            along_y[z][To::FIRST + 1][x] += v;                                                       \
-            if (To::BOTH) along_y[z][To::BOTH ? To::FIRST + 2 : 0][x] += v;                          \
-        }                                                                                            \
+// along_y += along_z for child C along y. If `is_star`, the corners are 0 and add nothing.
+template <int C, bool EXACT, class T>
+__device__ __forceinline__ void add_along_y(const T (&along_z)[2][3][3], bool is_star, T (&along_y)[2][3][3]) {
+#define ADD_LINE(E, BEGIN, STEP)                                                                               \
+    {                                                                                                          \
+        using To = Target<C, E>;                                                                               \
+        T w = weight_of<T>(C, To::BOTH);                                                                       \
+        _Pragma("unroll") for (int z = 0; z < 2; z++) _Pragma("unroll") for (int x = BEGIN; x < 3; x += STEP) { \
+            T v = along_z[z][E + 1][x], &first = along_y[z][To::FIRST + 1][x];                                 \
+            first = add<EXACT>(w, v, first);                                                                   \
+            if (!To::BOTH) continue;                                                                           \
+            T& second = along_y[z][To::BOTH ? To::FIRST + 2 : 0][x];                                           \
+            second = add<EXACT>(w, v, second);                                                                 \
+        }                                                                                                      \
     }
-    ADD_LINE(-1)
-    ADD_LINE(0)
-    ADD_LINE(1)
+    if (!is_star) ADD_LINE(-1, 0, 2)
+    ADD_LINE(-1, 1, 2)
+    ADD_LINE(0, 0, 1)
+    if (!is_star) ADD_LINE(1, 0, 2)
+    ADD_LINE(1, 1, 2)
 #undef ADD_LINE
 }
 
-template <int C, class T>
-__device__ __forceinline__ void add_along_x(const T (&along_y)[2][3][3], T (&along_x)[2][3][3]) {
-#define ADD_POINT(E)                                                                                 \
-    {                                                                                                \
-        using To = Target<C, E>;                                                                     \
-        T w = weight_of<T>(C, To::BOTH);                                                             \
-        _Pragma("unroll") for (int z = 0; z < 2; z++) _Pragma("unroll") for (int y = 0; y < 3; y++) { \
-            T v = w * along_y[z][y][E + 1];                                                          \
-            along_x[z][y][To::FIRST + 1] += v;                                                       \
-            if (To::BOTH) along_x[z][y][To::BOTH ? To::FIRST + 2 : 0] += v;                          \
-        }                                                                                            \
+// along_x += along_y for child C along x, both a line of places.
+template <int C, bool EXACT, class T>
+__device__ __forceinline__ void add_along_x(const T (&along_y)[3], T (&along_x)[3]) {
+#define ADD_POINT(E)                                                                          \
+    {                                                                                         \
+        using To = Target<C, E>;                                                              \
+        T w = weight_of<T>(C, To::BOTH), v = along_y[E + 1], &first = along_x[To::FIRST + 1]; \
+        first = add<EXACT>(w, v, first);                                                      \
+        if (To::BOTH) {                                                                       \
+            T& second = along_x[To::BOTH ? To::FIRST + 2 : 0];                                \
+            second = add<EXACT>(w, v, second);                                                \
+        }                                                                                     \
     }
     ADD_POINT(-1)
     ADD_POINT(0)
@@ -156,104 +211,164 @@ __device__ __forceinline__ void clear(T (&sums)[2][3][3]) {
 // The fine point of child c of coarse point k, or the point itself on an axis that is not halved.
 __device__ __forceinline__ int child(bool halved, int k, int c) { return halved ? 2 * k + 1 + c : k; }
 
+// Writes the sums along x at one coarse y, in the lanes that want any place. `at`: the row's value of the first diagonal.
+template <bool EXACT, class T>
+__device__ __forceinline__ void write_row(const T (&along_y)[2][3][3], bool halved, const Stencil& coarse, u32 wanted, T* at) {
+#pragma unroll
+    for (int dz = 0; dz < 2; dz++)
+#pragma unroll
+        for (int dy = dz == 0 ? 0 : -1; dy < 2; dy++) {
+            const T(&own)[3] = along_y[dz][dy + 1];
+            T sums[3] = {own[0], own[1], own[2]};
+            if (halved) {
+                T before[3], after[3];
+#pragma unroll
+                for (int e = 0; e < 3; e++) {
+                    before[e] = __shfl_up_sync(ALL, own[e], 1);
+                    after[e] = __shfl_down_sync(ALL, own[e], 1);
+                    sums[e] = T(0);
+                }
+                add_along_x<-1, EXACT>(before, sums);
+                add_along_x<0, EXACT>(own, sums);
+                add_along_x<1, EXACT>(after, sums);
+            }
+#pragma unroll
+            for (int dx = -1; dx < 2; dx++) {
+                if (!is_upper(dx, dy, dz)) continue;
+                int of = place(dx, dy, dz);
+                if (wanted >> of & 1) *shifted(at, coarse.from[of]) = sums[dx + 1];
+            }
+        }
+}
+
+// Coarse points of a warp along x if that axis is halved. Each lane has one fine x, and the last child of a coarse point is the first of the next.
+#define STRIP 15
+// Coarse z whose warps come one after the other. They share the planes of their children.
+#define DEEP 4
+
+// A warp has a strip of coarse points along x, one coarse z and a range of coarse y. It goes along y: each lane sums the rows at its fine x along z, then
+// along y; when a coarse y is complete, neighbouring lanes sum along x. The number of ranges follows from the number of thread blocks.
 template <class T, class V>
 __device__ __forceinline__ void coarsen(const V* values, const Stencil& of, const Grids& to, const Stencil& coarse, T* out) {
-    u64 at = thread(), n = points(of.size), nc = points(to.coarse);
-    if (at >= nc) return;
-    int k[3], p[3];
-    locate(at, to.coarse, k);
-    T along_x[2][3][3];
-    clear(along_x);
-    bool hx = to.halved[0], hy = to.halved[1], hz = to.halved[2];
-#pragma unroll 1
-    for (int cx = hx ? -1 : 0; cx <= (hx ? 1 : 0); cx++) {
-        p[0] = child(hx, k[0], cx);
-        if (p[0] >= of.size[0]) continue;
-        T along_y[2][3][3];
-        clear(along_y);
-#pragma unroll 1
-        for (int cy = hy ? -1 : 0; cy <= (hy ? 1 : 0); cy++) {
-            p[1] = child(hy, k[1], cy);
-            if (p[1] >= of.size[1]) continue;
-            T along_z[2][3][3];
-            clear(along_z);
-            if (hz) {
-                p[2] = 2 * k[2];
-                add_row<-1>(values, of, n, p, along_z);
-                p[2]++;
-                add_row<0>(values, of, n, p, along_z);
-                p[2]++;
-                if (p[2] < of.size[2]) add_row<1>(values, of, n, p, along_z);
-            } else {
-                p[2] = k[2];
-                add_row<KEPT>(values, of, n, p, along_z);
-            }
-            if (!hy) add_along_y<KEPT>(along_z, along_y);
-            else if (cy < 0) add_along_y<-1>(along_z, along_y);
-            else if (cy == 0) add_along_y<0>(along_z, along_y);
-            else add_along_y<1>(along_z, along_y);
-        }
-        if (!hx) add_along_x<KEPT>(along_y, along_x);
-        else if (cx < 0) add_along_x<-1>(along_y, along_x);
-        else if (cx == 0) add_along_x<0>(along_y, along_x);
-        else add_along_x<1>(along_y, along_x);
+    constexpr bool EXACT = sizeof(V) < sizeof(T);
+    constexpr u32 WARPS = STENCIL_THREADS / WARP;
+    bool hx = to.halved[0], hy = to.halved[1], hz = to.halved[2], is_star = !(of.present & ~STAR);
+    u32 lane = threadIdx.x % WARP;
+    if (points(to.coarse) == 0) return;
+    u32 width = hx ? STRIP : WARP, strips = (to.coarse[0] + width - 1) / width, deep = to.coarse[2] < DEEP ? to.coarse[2] : DEEP;
+    // By z within DEEP, then strip, then z, then range.
+    u32 layer = strips * deep * ((to.coarse[2] + deep - 1) / deep), item = blockIdx.x * WARPS + __shfl_sync(ALL, threadIdx.x / WARP, 0), range = item / layer;
+    item -= range * layer;
+    u32 ranges = gridDim.x * WARPS / layer, length = (to.coarse[1] + ranges - 1) / ranges, strip = item / deep % strips;
+    int kz = item / deep / strips * deep + item % deep, begin = range * length, end = begin + length;
+    if (range >= ranges || kz >= to.coarse[2] || begin >= to.coarse[1]) return;
+    if (end > to.coarse[1]) end = to.coarse[1];
+
+    int x = strip * (hx ? 2 * STRIP : WARP) + lane, y = child(hy, begin, -1), z = child(hz, kz, -1), last = child(hy, end - 1, 1);
+    // The places inside the grid by the lane's x, and by the z of each child.
+    u32 places = inside(of.present, x, of.size[0], LEFT, RIGHT), planes[3];
+#pragma unroll
+    for (int c = 0; c < 3; c++) planes[c] = inside(ALL, hz ? z + c : z, of.size[2], BELOW, ABOVE);
+    // If z is not halved, the row's entries with dz = 0 are taken as those of the middle child, and those with dz = 1 as those of the last.
+    u32 plane = hz ? (u32)of.size[0] * of.size[1] : 0;
+    T upwards = hz ? T(0.5) : T(1);
+    if (!hz) {
+        planes[0] = 0;
+        planes[1] &= ~(BELOW | ABOVE);
+        planes[2] &= ABOVE;
     }
+    const V* row = values + x + (i64)of.size[0] * (y + (i64)of.size[1] * z);
+    T along_y[2][3][3];
+    clear(along_y);
+    bool begun = !hy;
+#pragma unroll 1
+    for (; y <= last; y++, row += of.size[0]) {
+        u32 here[3];
 #pragma unroll
-    for (int z = 0; z < 2; z++)
-#pragma unroll
-        for (int y = 0; y < 3; y++)
-#pragma unroll
-            for (int x = 0; x < 3; x++) {
-                if (!is_upper(x - 1, y - 1, z)) continue;
-                int diagonal = coarse.at[place(x - 1, y - 1, z)];
-                bool inside = (u32)(k[0] + x - 1) < (u32)to.coarse[0] && (u32)(k[1] + y - 1) < (u32)to.coarse[1] && k[2] + z < to.coarse[2];
-                if (diagonal >= 0 && inside) out[(u64)diagonal * nc + at] = along_x[z][y][x];
-            }
+        for (int c = 0; c < 3; c++) here[c] = places & inside(planes[c], y, of.size[1], FRONT, BACK);
+        T along_z[2][3][3];
+        if (is_star) sum_along_z<true>(row, plane, of, here, upwards, along_z);
+        else sum_along_z<false>(row, plane, of, here, upwards, along_z);
+        if (hy && y % 2 == 1) {
+            add_along_y<0, EXACT>(along_z, is_star, along_y);
+            continue;
+        }
+        if (begun) {
+            if (hy) add_along_y<1, EXACT>(along_z, is_star, along_y);
+            else add_along_y<KEPT, EXACT>(along_z, is_star, along_y);
+            // The coarse point, whose children along x are x and its neighbours.
+            int kx = hx ? (x - 1) / 2 : x, ky = hy ? y / 2 - 1 : y, k[3] = {kx, ky, kz};
+            u32 wanted = !hx || (lane % 2 == 1 && lane < 2 * STRIP) ? inside(coarse, k) : 0;
+            write_row<EXACT>(along_y, hx, coarse, wanted, out + kx + (i64)to.coarse[0] * (ky + (i64)to.coarse[1] * kz));
+            clear(along_y);
+        }
+        if (hy) add_along_y<-1, EXACT>(along_z, is_star, along_y);
+        begun = true;
+    }
 }
 
 // ---- Rows ----
 
-// Calls `visit(place, value)` for all places of a row, ascending, with 0 if there is no entry.
-template <class T, class V, class Visit>
-__device__ __forceinline__ void visit_row(const V* values, const Stencil& of, u64 n, u64 row, Visit visit) {
-    int p[3];
-    locate(row, of.size, p);
-#pragma unroll 1
-    for (int dz = -1; dz <= 1; dz++)
-#pragma unroll 1
-        for (int dy = -1; dy <= 1; dy++)
+// The sum of the magnitudes of a row's entries, the number of those that are not 0, whether all are finite, and the diagonal entry.
+template <class V>
+struct RowSum {
+    double sum = 0;
+    u32 count = 0;
+    bool fit = true;
+    V diagonal = V(0);
+
+    __device__ __forceinline__ void add(V v, bool is_diagonal) {
+        sum += fabs((double)v);
+        count += v != V(0);
+        if (sizeof(V) == sizeof(double)) fit = fit && finite((double)v);
+        if (is_diagonal) diagonal = v;
+    }
+    // A sum of values of f32 does not overflow f64.
+    __device__ __forceinline__ bool is_finite() const { return sizeof(V) == sizeof(double) ? fit : finite(sum); }
+};
+
+// Adds those of N places of a row, from the k-th on, that are in WHICH, ascending. `row`: the row's value of the first diagonal.
+template <int N, u32 WHICH, class V>
+__device__ __forceinline__ void add_places(const V* row, const Stencil& of, u32 places, int k, RowSum<V>& sum) {
+    V v[N];
 #pragma unroll
-            for (int dx = -1; dx <= 1; dx++) {
-                bool upper = is_upper(dx, dy, dz);
-                int at = place(dx, dy, dz), k = of.at[upper ? at : PLACES - 1 - at];
-                bool inside = (u32)(p[0] + dx) < (u32)of.size[0] && (u32)(p[1] + dy) < (u32)of.size[1] && (u32)(p[2] + dz) < (u32)of.size[2];
-                i64 from = (i64)row + (upper ? 0 : dx + (i64)of.size[0] * (dy + (i64)of.size[1] * dz));
-                visit(at, k >= 0 && inside ? T(__ldg(values + (u64)k * n + from)) : T(0));
-            }
+    for (int i = 0; i < N; i++)
+        if (WHICH >> i & 1) v[i] = load_if(places >> (k + i) & 1, shifted(row, of.from[k + i]));
+#pragma unroll
+    for (int i = 0; i < N; i++)
+        if (WHICH >> i & 1) sum.add(v[i], k + i == place(0, 0, 0));
 }
+
+// The largest number whose inverse is not finite: 2^-1024, in f32 2^-128. The next larger one is 1 + 2^-50 times it, in f32 1 + 2^-21 times. Its inverse
+// lies below 2^1024 (2^128) by more than half a unit in the last place, 2^-54 (2^-25) of that, and so rounds to a finite number.
+__device__ __forceinline__ double least_inverted(double) { return __longlong_as_double(1ll << 50); }
+__device__ __forceinline__ float least_inverted(float) { return __int_as_float(1 << 21); }
 
 // inverse = 1 / d, or if `by_sum`, 1 / (sum of |a_ij|); *most = the bits of the largest sum of |a_ij| over |a_ii|; *unfit = the first row that does not suit;
 // *entries += those that are not 0.
 template <class T, class V>
 __device__ __forceinline__ void find_spectrum(const V* values, const Stencil& of, bool by_sum, T* inverse, u64* most, u32* unfit, u64* entries) {
-    u64 row = thread(), n = points(of.size);
+    __shared__ double bounds[SPECTRUM_THREADS / WARP];
+    __shared__ u32 counts[SPECTRUM_THREADS / WARP];
+    u64 row = (u64)blockIdx.x * SPECTRUM_THREADS + threadIdx.x, n = points(of.size);
     double bound = 0;
     u32 count = 0;
     if (row < n) {
-        double sum = 0;
-        bool fit = true;
-        T diagonal = T(0);
-        visit_row<T>(values, of, n, row, [&](int at, T v) {
-            double size = (double)v < 0 ? -(double)v : (double)v;
-            sum += size;
-            count += v != T(0);
-            fit = fit && finite((double)v);
-            if (at == place(0, 0, 0)) diagonal = v;
-        });
-        T divisor = by_sum ? T(sum) : diagonal, over = T(1) / divisor;
+        int p[3];
+        locate(row, of.size, p);
+        u32 places = inside(of, p);
+        RowSum<V> sum;
+        if (!(of.present & ~STAR)) {
+            add_places<PLACES, STAR>(values + row, of, places, 0, sum);
+        } else {
+#pragma unroll 1
+            for (int k = 0; k < PLACES; k += 9) add_places<9, ALL>(values + row, of, places, k, sum);
+        }
+        count = sum.count;
+        T diagonal = T(sum.diagonal), divisor = by_sum ? T(sum.sum) : diagonal, over = T(1) / divisor;
         inverse[row] = over;
-        fit = fit && finite((double)divisor) && finite((double)over);
-        if (fit && diagonal > T(0) && finite((double)(T(1) / diagonal))) bound = sum / (double)diagonal;
+        bool fit = sum.is_finite() && finite((double)divisor) && finite((double)over) && diagonal > least_inverted(T(0));
+        if (fit) bound = sum.sum / (double)diagonal;
         else atomicMin(unfit, (u32)row);
     }
 #pragma unroll
@@ -262,9 +377,21 @@ __device__ __forceinline__ void find_spectrum(const V* values, const Stencil& of
         bound = bound < other ? other : bound;
         count += __shfl_xor_sync(ALL, count, d);
     }
-    if (threadIdx.x % WARP == 0 && count) atomicAdd(entries, (u64)count);
+    // One thread block adds to the words once: many additions to one word are slow.
+    if (threadIdx.x % WARP == 0) {
+        bounds[threadIdx.x / WARP] = bound;
+        counts[threadIdx.x / WARP] = count;
+    }
+    __syncthreads();
+    if (threadIdx.x > 0) return;
+#pragma unroll 1
+    for (int warp = 1; warp < SPECTRUM_THREADS / WARP; warp++) {
+        bound = bound < bounds[warp] ? bounds[warp] : bound;
+        count += counts[warp];
+    }
+    if (count) atomicAdd(entries, (u64)count);
     // Bits of positive numbers ascend as the numbers do.
-    if (threadIdx.x % WARP == 0 && bound > 0) atomicMax(most, (u64)__double_as_longlong(bound));
+    if (bound > 0) atomicMax(most, (u64)__double_as_longlong(bound));
 }
 
 // The places of every step-th row from `begin` on.
@@ -272,7 +399,12 @@ template <class T, class V>
 __device__ __forceinline__ void sample_rows(const V* values, const Stencil& of, u64 begin, u64 step, u64 count, T* out) {
     u64 sample = thread();
     if (sample >= count) return;
-    visit_row<T>(values, of, points(of.size), begin + sample * step, [&](int at, T v) { out[sample * PLACES + at] = v; });
+    int p[3];
+    u64 row = begin + sample * step;
+    locate(row, of.size, p);
+    u32 places = inside(of, p);
+#pragma unroll 3
+    for (int k = 0; k < PLACES; k++) out[sample * PLACES + k] = T(load_if(places >> k & 1, shifted(values + row, of.from[k])));
 }
 
 // ---- Vectors ----
@@ -380,10 +512,10 @@ __device__ __forceinline__ void relax(u64 n, bool keeps, T kept, T taken, T weig
 
 #define ENTRY extern "C" __global__ void __launch_bounds__(STENCIL_THREADS)
 #define MATRIX_FORM(T, V, t, in_f32)                                                                                                  \
-    extern "C" __global__ void __launch_bounds__(STENCIL_THREADS, 1) coarsen_##in_f32##stencil_##t(const V* values, const __grid_constant__ Stencil of, const __grid_constant__ Grids to, const __grid_constant__ Stencil coarse, T* out) { \
+    extern "C" __global__ void __launch_bounds__(STENCIL_THREADS, 3) coarsen_##in_f32##stencil_##t(const V* values, const __grid_constant__ Stencil of, const __grid_constant__ Grids to, const __grid_constant__ Stencil coarse, T* out) { \
         coarsen<T, V>(values, of, to, coarse, out);                                                                                  \
     }                                                                                                                                \
-    ENTRY spectrum_##in_f32##stencil_##t(const V* values, const __grid_constant__ Stencil of, u32 by_sum, T* inverse, u64* most, u32* unfit, u64* entries) { \
+    extern "C" __global__ void __launch_bounds__(SPECTRUM_THREADS) spectrum_##in_f32##stencil_##t(const V* values, const __grid_constant__ Stencil of, u32 by_sum, T* inverse, u64* most, u32* unfit, u64* entries) { \
         find_spectrum<T, V>(values, of, by_sum != 0, inverse, most, unfit, entries);                                                                     \
     }                                                                                                                                \
     ENTRY sample_##in_f32##stencil_##t(const V* values, const __grid_constant__ Stencil of, u64 begin, u64 step, u64 count, T* out) { \

@@ -41,22 +41,44 @@ kernels! {
 
 /// Threads of a thread block (`STENCIL_THREADS` of kernels/stencil.cu).
 const THREADS: usize = 128;
+/// Threads of a thread block for the spectrum (`SPECTRUM_THREADS` of kernels/stencil.cu).
+const SPECTRUM_THREADS: usize = 512;
+/// Coarse points of a warp along a halved x (`STRIP` of kernels/stencil.cu), and along another one.
+const STRIP: [usize; 2] = [15, 32];
+/// Coarse z whose warps come one after the other (`DEEP` of kernels/stencil.cu).
+const DEEP: usize = 4;
+/// The most coarse y of a warp that computes P^T A P. A warp sums one fine row more than it has children.
+const LENGTH: usize = 8;
+/// The least number of warps that compute P^T A P, if there is enough to do. They fill any device.
+const WARPS: usize = 8192;
 
 /// `struct Stencil` of kernels/stencil.cu.
 #[derive(Clone, Copy, Debug)]
 #[repr(C)]
 struct StencilArg {
     size: [i32; 3],
-    at: [i32; NEIGHBOURS],
+    present: u32,
+    from: [i64; NEIGHBOURS],
 }
-// SAFETY: as many ints.
+// SAFETY: three ints and a u32, then integers of 8 bytes.
 unsafe impl Argument for StencilArg {}
 
 impl StencilArg {
-    /// The stencil of a matrix with these stored offsets.
-    fn of(stencil: &Neighbours, stored: &[i32]) -> Self {
-        let at = stencil.upper(stored).map(|at| at.map_or(-1, |at| at as i32));
-        Self { size: stencil.size().map(|extent| extent as i32), at }
+    /// The stencil of a matrix with these stored offsets, and values of so many bytes.
+    fn of(stencil: &Neighbours, stored: &[i32], bytes: usize) -> Self {
+        let (n, [nx, ny, _]) = (stencil.points() as i64, stencil.size().map(|extent| extent as i64));
+        let mut arg = Self { size: stencil.size().map(|extent| extent as i32), present: 0, from: [0; NEIGHBOURS] };
+        for (place, at) in stencil.upper(stored).iter().enumerate() {
+            let Some(begin) = at.map(|at| i64::from(at) * n) else { continue };
+            let mirror = NEIGHBOURS - 1 - place;
+            let [dx, dy, dz] = [1, 3, 9].map(|base| (mirror / base % 3) as i64 - 1);
+            // The main diagonal is its own mirror image, without a shift.
+            for (place, shift) in [(place, 0), (mirror, dx + nx * (dy + ny * dz))] {
+                arg.present |= 1 << place;
+                arg.from[place] = (begin + shift) * bytes as i64;
+            }
+        }
+        arg
     }
 }
 
@@ -85,6 +107,14 @@ fn each(count: usize) -> Grid {
     Grid::of(count.div_ceil(THREADS), THREADS as u32)
 }
 
+/// One warp for each strip of coarse points, coarse z and range of coarse y.
+fn strips(to: &Coarsening) -> Grid {
+    let ([nx, ny, nz], halves_x) = (to.coarse(), to.halved()[0]);
+    let layer = nx.div_ceil(STRIP[usize::from(!halves_x)]) * nz.next_multiple_of(nz.clamp(1, DEEP));
+    let ranges = ny.div_ceil(LENGTH).max(ny.min(WARPS / layer.max(1)));
+    Grid::of((layer * ranges).div_ceil(THREADS / 32), THREADS as u32)
+}
+
 /// The stencil of a matrix as kernels take it, and its values.
 ///
 /// # Errors
@@ -93,7 +123,8 @@ fn upper<T: Real>(op: &'static str, a: &CudaDia<T>, of: &Neighbours) -> Result<(
     expect_len(op, "a row", a.nrows(), of.points())?;
     let refused = || Error::Unsupported { op, noun: "a matrix", why: "it must equal its transpose".to_owned() };
     let (stored, values) = a.upper().ok_or_else(refused)?;
-    Ok((StencilArg::of(of, stored), values))
+    let bytes = if a.is_narrow() { f32::BYTES } else { T::BYTES };
+    Ok((StencilArg::of(of, stored, bytes), values))
 }
 
 /// Takes the values of a matrix that fills a stencil: all offsets, and the diagonals at or above the main one.
@@ -123,12 +154,12 @@ impl Cuda {
         expect_len("a coarser matrix", "the fine grid", to.fine().iter().product(), of.points())?;
         let next = of.coarser(to);
         expect_len("a coarser matrix", "a value", out.len(), next.points() * stored.len())?;
-        let coarse = StencilArg::of(&next, stored);
+        let coarse = StencilArg::of(&next, stored, T::BYTES);
         let parameters = CoarsenStencil { values, of: stencil, to: GridsArg::of(to), coarse, out: out.pointer() };
         let entry = a.kernel([CoarsenStencil::WHOLE, CoarsenStencil::NARROW]);
         // SAFETY: coarsen_stencil(values, of, to, coarse, out), the diagonals of the fine grid, and room for each of
-        // the coarse one.
-        unsafe { self.launch::<T, _>(entry, each(next.points()), &parameters) }
+        // the coarse one. The grid has at least one warp for each strip and coarse z.
+        unsafe { self.launch::<T, _>(entry, strips(to), &parameters) }
     }
 
     /// Writes the places of the rows begin, begin + step, ..., for which there is room at `out`. Does not block.
@@ -222,9 +253,10 @@ impl<T: Real> Stencils<T> for Cuda {
                 entries: words.address(3 * k + 1),
             };
             let entry = a.kernel([SpectrumStencil::WHOLE, SpectrumStencil::NARROW]);
+            let grid = Grid::of(of.points().div_ceil(SPECTRUM_THREADS), SPECTRUM_THREADS as u32);
             // SAFETY: spectrum_stencil(values, of, by_sum, inverse, most, unfit, entries), an element per row. Host and
             // device are little-endian, so the kernel finds the lower half of a word at its address.
-            unsafe { self.launch::<T, _>(entry, each(of.points()), &parameters)? };
+            unsafe { self.launch::<T, _>(entry, grid, &parameters)? };
         }
         words.read_at(0, &mut found)?;
         let spectrum = |word: &[u64]| {
