@@ -34,6 +34,7 @@ pub(crate) mod narrow;
 pub(crate) mod narrow_dia;
 #[cfg(not(test))]
 pub(crate) mod new_values;
+#[cfg(not(test))]
 mod packed;
 pub mod pairs;
 #[cfg(not(test))]
