@@ -226,8 +226,7 @@ pub fn sampled_every(points: usize) -> usize {
 /// Returns the axes of a grid that are halved, given the sampled rows in the layout of [`Neighbours::rows`]. `None` if
 /// no axis is.
 pub fn halved<T: Real>(size: [usize; 3], rows: &[T]) -> Option<[bool; 3]> {
-    let second = Neighbours::moments(rows).second;
-    let halved = strong(size, [second[0][0], second[1][1], second[2][2]]);
+    let halved = strong(size, Neighbours::second_moments(rows));
     (halved != [false; 3]).then_some(halved)
 }
 

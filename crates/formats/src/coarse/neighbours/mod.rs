@@ -434,9 +434,8 @@ pub(super) fn number([dx, dy, dz]: [i32; 3]) -> usize {
 }
 
 /// The differences of coordinates of a place.
-fn difference(number: usize) -> [i32; 3] {
-    let digit = |base: usize| (number / base % 3) as i32 - 1;
-    [digit(1), digit(3), digit(9)]
+const fn difference(number: usize) -> [i32; 3] {
+    [(number % 3) as i32 - 1, (number / 3 % 3) as i32 - 1, (number / 9 % 3) as i32 - 1]
 }
 
 /// Whether a place is on the diagonal or above it.
@@ -575,6 +574,7 @@ fn sum_lines<'w, 'a, T: Real>(
     along_y
 }
 
+mod moments;
 #[cfg(test)]
 mod tests;
 mod upper;

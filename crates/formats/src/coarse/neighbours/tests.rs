@@ -127,6 +127,8 @@ fn rows_and_moments_are_those_of_the_matrix() {
         for (found, wanted) in found.second.iter().flatten().zip(wanted.second.iter().flatten()) {
             assert!((found - wanted).abs() <= 1e-9 * wanted.abs().max(1.0), "{spec}: {found} {wanted}");
         }
+        let (second, alone) = (found.second, Neighbours::second_moments(&rows));
+        assert_eq!([0, 1, 2].map(|axis| second[axis][axis].to_bits()), alone.map(f64::to_bits), "{spec}");
     }
 }
 
