@@ -1,12 +1,14 @@
-"""PyAMG and hypre's BoomerAMG beside `spandrel-bench multigrid`: CG with multigrid on the same matrices, b = 1, x0 = 0.
+"""PyAMG, AMGCL and hypre's BoomerAMG beside `spandrel-bench multigrid`: whole solves of the same matrices, b = 1, x0 = 0.
 
     python -m venv VENV && VENV/bin/pip install numpy scipy pyamg
     VENV/bin/python crates/bench/scipy/multigrid.py poisson3d:96 fem2d.mtx --json record/cpu-multigrid.jsonl
     mpirun -n 2 VENV/bin/python crates/bench/scipy/multigrid.py poisson3d:96 --contenders hypre-0.25,hypre-0.5,hypre-0.5-aggressive
 
+AMGCL is compiled by amgcl.cpp beside this file and named by --amgcl FILE. Its contenders are those of AMGCL below.
+
 It appends a header and lines in the form of `spandrel-bench multigrid` to the file. Cases are poisson2d:N, poisson3d:N and Matrix Market files.
 hypre is opened at run time (libHYPRE.so, of Debian's package libhypre-dev, with Open MPI); without it, this is said. Each of its processes has a block of
-rows. PyAMG has one thread. Of the rounds, the one with the least sum of set-up and solve counts, as for ours.
+rows. PyAMG has one thread, AMGCL those of OMP_NUM_THREADS. Of the rounds, the one with the least sum of set-up and solve counts, as for ours.
 """
 
 import argparse
@@ -181,7 +183,41 @@ def pointer(array):
     return ctypes.c_void_p(array.ctypes.data)
 
 
+class Amgcl:
+    """CG or BiCGStab with AMGCL: multigrid, or one level of ILU(0)."""
+
+    file = None
+
+    def __init__(self, has_levels=True, method="cg", coarsening="smoothed_aggregation", relaxation="spai0", unknowns=1):
+        if Amgcl.file is None:
+            raise OSError("--amgcl FILE names no library")
+        self.library = ctypes.CDLL(str(Amgcl.file))
+        self.has_levels = has_levels
+        precond = {"coarsening": {"type": coarsening}, "relax": {"type": relaxation}} if has_levels else {"type": relaxation}
+        if unknowns > 1:
+            precond["coarsening"]["aggr"] = {"block_size": unknowns}
+        self.options = {"precond": precond, "solver": {"type": method, "tol": RTOL, "maxiter": MOST}}
+
+    def __call__(self, a, b):
+        ms, count, why = (ctypes.c_double * 2)(), ctypes.c_int(), ctypes.create_string_buffer(256)
+        x = np.zeros(a.shape[0])
+        arrays = [a.indptr.astype(np.int32), a.indices.astype(np.int32), a.data.astype(np.float64), b, x]
+        options = json.dumps(self.options).encode()
+        failed = self.library.amgcl_run(a.shape[0], *map(pointer, arrays), options, int(self.has_levels), ms, ctypes.byref(count), why)
+        if failed:
+            print(f"amgcl: {why.value.decode()}")
+        return 0.0, ms[0] / 1e3, (ms[0] + ms[1]) / 1e3, x, count.value, None
+
+
 CONTENDERS = {
+    "amgcl-sa": lambda: Amgcl(),
+    "amgcl-sa-3": lambda: Amgcl(unknowns=3),
+    "amgcl-sa-ilu0": lambda: Amgcl(relaxation="ilu0"),
+    "amgcl-sa-3-ilu0": lambda: Amgcl(relaxation="ilu0", unknowns=3),
+    "amgcl-rs": lambda: Amgcl(coarsening="ruge_stuben"),
+    "amgcl-bicgstab-sa": lambda: Amgcl(method="bicgstab"),
+    "amgcl-bicgstab-sa-ilu0": lambda: Amgcl(method="bicgstab", relaxation="ilu0"),
+    "amgcl-bicgstab-ilu0": lambda: Amgcl(has_levels=False, method="bicgstab", relaxation="ilu0"),
     "pyamg-sa": lambda: by_pyamg(smoothed_aggregation),
     "pyamg-rs": lambda: by_pyamg(ruge_stuben),
     "hypre-0.25": lambda: Hypre(0.25, 0),
@@ -194,9 +230,11 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("cases", nargs="+", help="poisson2d:N, poisson3d:N or .mtx files")
     parser.add_argument("--contenders", default="pyamg-sa,pyamg-rs", help=f"of {', '.join(CONTENDERS)}")
+    parser.add_argument("--amgcl", type=Path, help="the library made of amgcl.cpp")
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", type=Path, help="file to append to")
     args = parser.parse_args()
+    Amgcl.file = args.amgcl and args.amgcl.resolve()
     ways = {}
     for name in args.contenders.split(","):
         try:
@@ -216,7 +254,7 @@ def main():
                 rounds.append((1e3 * (made - begun), 1e3 * (ended - made)))
             residual = float(np.linalg.norm(b - a @ x) / np.linalg.norm(b))
             setup, solve = min(rounds[1:], key=sum)
-            found = {"op": "multigrid", "type": "f64", "backend": "cpu", "contender": name, "case": Path(case).name.removesuffix(".mtx")}
+            found = {"op": "multigrid", "type": "f64", "backend": "cpu", "contender": name, "case": Path(case).name.removesuffix(".gz").removesuffix(".mtx")}
             found |= {"precond": name, "n": a.shape[0], "nnz": a.nnz, "setup_ms": setup, "solve_ms": solve, "sum_ms": setup + solve}
             found |= {"update_ms": None, "first_ms": sum(rounds[0]), "iterations": iterations, "operator_complexity": complexity}
             found |= {"status": "converged" if residual <= 1.01 * RTOL else "missed", "true_residual": residual}

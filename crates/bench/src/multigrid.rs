@@ -4,6 +4,9 @@
 //! same numbers again) twice: `first_update_ms` may keep what `update_ms` and every later update then need no longer
 //! make. The first round, which also loads kernels and touches memory, is reported as `first_ms`;
 //! of the others the one with the least sum counts, as peers report it, and the medians stand beside it.
+//!
+//! `auto` is a whole solve by the library's own choices. Its set-up is everything from the CSR matrix on the host to
+//! the solver, the analysis included.
 
 use std::sync::Arc;
 use std::time::Instant;
@@ -11,6 +14,7 @@ use std::time::Instant;
 use anyhow::{Context, Result, bail, ensure};
 use rayon::prelude::*;
 use serde_json::{Value, json};
+use spandrel::Solver;
 use spandrel::any::Complete;
 use spandrel::multigrid::Geometric;
 use spandrel::solver::renumber::{LEVELS, SCATTERED};
@@ -78,6 +82,9 @@ impl<B: Runs> Held<B> {
     }
 }
 
+/// The contender that is left to the policy.
+pub const AUTO: &str = "auto";
+
 /// A contender by name: `amg`, `amg=OPTIONS`, `mg`, `mg=SMOOTHER`; `mixed-amg`, `mixed-mg=chebyshev` and
 /// `mixed-mg=l1-jacobi`, whose hierarchies are in f32; and `scattered-amg` and `scattered-mixed-amg`, which leave rows
 /// in random order.
@@ -127,6 +134,17 @@ fn modes(case: &Case, n: usize) -> Result<Vec<f64>> {
     ensure!(is_cube, "{}: rigid body modes are known of elasticity3d:N", case.name);
     let points = (0..side.pow(3)).flat_map(|p| [p % side, p / side % side, p / side / side]).map(|x| x as f64);
     Ok(rigid_body_modes(&points.collect::<Vec<_>>(), 3)?)
+}
+
+/// The matrix, and its near-null space.
+fn problem(case: &Case, given: Given) -> Result<(Arc<Csr<f64>>, Option<Vec<f64>>)> {
+    let host: Csr<f64> = case.load()?;
+    let near_null = if given.rigid { Some(modes(case, host.nrows())?) } else { None };
+    if !given.shuffled {
+        return Ok((Arc::new(host), near_null));
+    }
+    ensure!(near_null.is_none(), "{}: modes of shuffled rows are not made", case.name);
+    Ok((Arc::new(order(host.nrows())?.permute_symmetric(&host)?), None))
 }
 
 /// A matrix in breadth-first order, and vectors in that order.
@@ -239,14 +257,8 @@ pub fn run<B: Runs>(
     rounds: usize,
     rtol: f64,
 ) -> Result<Value> {
-    let mut host: Csr<f64> = case.load()?;
+    let (host, near_null) = problem(case, given)?;
     let n = host.nrows();
-    let near_null = if given.rigid { Some(modes(case, n)?) } else { None };
-    if given.shuffled {
-        ensure!(near_null.is_none(), "{}: modes of shuffled rows are not made", case.name);
-        host = order(n)?.permute_symmetric(&host)?;
-    }
-    let host = Arc::new(host);
     let a = Wide::<B>::load(be, &host)?;
     let (b, values) = (be.upload(&vec![1.0; n])?, be.upload(host.values())?);
     let mut cg = Cg::<f64, B>::new(be, n)?;
@@ -292,21 +304,72 @@ pub fn run<B: Runs>(
         last = Some((outcome, made.complexity, made.levels, made.storage));
     }
     let (outcome, complexity, levels, storage) = last.context("a round has run")?;
-    let first = timed.remove(0);
-    let best = timed.iter().copied().min_by(|a, b| (a.setup + a.solve).total_cmp(&(b.setup + b.solve)));
+    let mut line = line::<B>(case, given, &host, &timed, &outcome)?;
+    line["precond"] = json!(contender.name);
+    line["operator_complexity"] = json!(complexity);
+    line["levels"] = json!(levels);
+    line["bytes_per_unknown"] = json!(storage.map(|bytes| bytes as f64 / n.max(1) as f64));
+    Ok(line)
+}
+
+/// Times whole solves by the policy's choice.
+///
+/// # Errors
+/// A matrix that cannot be read, a solver that cannot be built, a device that fails.
+pub fn run_auto<B: Runs>(be: &B, case: &Case, given: Given, rounds: usize, rtol: f64) -> Result<Value> {
+    let (host, near_null) = problem(case, given)?;
+    let b = vec![1.0; host.nrows()];
+    let since = |start: Instant| start.elapsed().as_secs_f64() * 1e3;
+    let (mut timed, mut last) = (Vec::new(), None);
+    for _ in 0..=rounds.max(LEAST_ROUNDS) {
+        let mut builder = Solver::builder().rtol(rtol);
+        if let Some(vectors) = &near_null {
+            builder = builder.near_null_space(vectors.clone());
+        }
+        let start = Instant::now();
+        let mut solver = builder.build_on(be, Arc::clone(&host))?;
+        be.synchronize()?;
+        let setup = since(start);
+        let start = Instant::now();
+        let solution = solver.solve(be, &b)?;
+        let solve = since(start);
+        let mut updates = [0.0; 2];
+        for update in &mut updates {
+            let start = Instant::now();
+            solver.update_values(be, host.values())?;
+            be.synchronize()?;
+            *update = since(start);
+        }
+        timed.push(Round { setup, solve, updates });
+        last = Some(solution);
+    }
+    let solution = last.context("a round has run")?;
+    let mut line = line::<B>(case, given, &host, &timed, &solution.outcome)?;
+    let given_up = solution
+        .attempts
+        .iter()
+        .map(|attempt| format!("{} after {}, then ", attempt.preconditioner, attempt.iterations));
+    line["precond"] = json!(AUTO);
+    line["by"] = json!(format!("{}{}, {}", given_up.collect::<String>(), solution.method, solution.preconditioner));
+    Ok(line)
+}
+
+/// What a line of the record has for every contender.
+fn line<B: Runs>(case: &Case, given: Given, host: &Csr<f64>, timed: &[Round], outcome: &Outcome) -> Result<Value> {
+    let (first, later) = timed.split_first().context("a round has run")?;
+    let best = later.iter().min_by(|a, b| (a.setup + a.solve).total_cmp(&(b.setup + b.solve)));
     let best = best.context("a round has run")?;
-    let of = |f: fn(&Round) -> f64| median(&timed.iter().map(f).collect::<Vec<_>>());
+    let of = |f: fn(&Round) -> f64| median(&later.iter().map(f).collect::<Vec<_>>());
     let shuffled = if given.shuffled { "shuffled " } else { "" };
     let modes = if given.rigid { ", rigid body modes" } else { "" };
     Ok(json!({
         "op": "multigrid", "type": "f64", "backend": B::NAME, "contender": "spandrel",
-        "case": format!("{shuffled}{}{modes}", case.name), "precond": contender.name, "n": n, "nnz": host.nnz(),
+        "case": format!("{shuffled}{}{modes}", case.name), "n": host.nrows(), "nnz": host.nnz(),
         "setup_ms": best.setup, "solve_ms": best.solve, "sum_ms": best.setup + best.solve,
         "setup_median_ms": of(|r| r.setup), "solve_median_ms": of(|r| r.solve), "update_ms": of(|r| r.updates[1]),
         "first_update_ms": of(|r| r.updates[0]),
         "first_ms": first.setup + first.solve, "iterations": outcome.iterations, "status": outcome.status.to_string(),
-        "true_residual": outcome.true_residual, "operator_complexity": complexity, "levels": levels,
-        "bytes_per_unknown": storage.map(|bytes| bytes as f64 / n.max(1) as f64),
+        "true_residual": outcome.true_residual,
     }))
 }
 
@@ -315,9 +378,10 @@ pub fn summary(line: &Value) -> String {
     let (text, number) =
         (|key: &str| line[key].as_str().unwrap_or_default(), |key: &str| line[key].as_f64().unwrap_or(f64::NAN));
     format!(
-        "{} {}: {} in {} iterations, set-up {:.1} + solve {:.1} = {:.1} ms (first {:.0}), new values {:.1} ms, complexity {:.2}, {:.0} B an unknown",
+        "{} {}{}: {} in {} iterations, set-up {:.1} + solve {:.1} = {:.1} ms (first {:.0}), new values {:.1} ms, complexity {:.2}, {:.0} B an unknown",
         text("case"),
         text("precond"),
+        line["by"].as_str().map_or(String::new(), |by| format!(" ({by})")),
         text("status"),
         line["iterations"],
         number("setup_ms"),
