@@ -43,7 +43,7 @@ use spandrel_formats::{Csr, Real};
 use spandrel_sptrsv::Plan;
 use spandrel_sptrsv::triangle::divisors;
 
-pub use expected::{Expected, GridFacts, NotExpected, smooths_by_polynomials};
+pub use expected::{Expected, GridFacts, NotExpected};
 pub use grid::StencilBackend;
 pub use hierarchy::{Hierarchy, LEAST};
 pub use options::{MgOptions, MgSmoother, PolynomialSmoother};

@@ -4,7 +4,7 @@ use spandrel_formats::Divisor;
 
 use crate::amg::polynomial::{Step, step};
 
-/// Options of geometric multigrid. By default the number of grids has no limit, and the device decides the smoother.
+/// Options of geometric multigrid. By default the number of grids has no limit, and the matrix decides the smoother.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MgOptions {
     /// The largest number of grids; `None` for as many as there can be.
@@ -40,7 +40,7 @@ impl MgOptions {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[allow(clippy::exhaustive_enums)] // a program that matches on all of them wants to hear of a new one
 pub enum MgSmoother {
-    /// Chosen by the solver: the smoother that is expected to be faster on the device, if the matrix suits it.
+    /// Chosen by the solver: Chebyshev if the matrix suits it, else Gauss-Seidel.
     #[default]
     Auto,
     /// A symmetric Gauss-Seidel step: [`crate::Multigrid`].

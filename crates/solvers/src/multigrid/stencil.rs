@@ -45,7 +45,7 @@ use crate::pool::Pool;
 use crate::{Error, Result};
 
 /// A grid of at most this many rows is the coarsest and is solved with its inverse.
-const COARSEST: usize = 300;
+pub(super) const COARSEST: usize = 300;
 
 /// The V-cycle as M^-1. See the module's head.
 pub struct StencilMultigrid<T: Real, B: StencilBackend<T>> {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use spandrel_backend::{Assemble, Backend, Mat, MixedPrecision, Order, Spmv, UpdateValues};
 use spandrel_formats::{Bsr, Csr, Real};
-use spandrel_solvers::multigrid::{StencilBackend, smooths_by_polynomials};
+use spandrel_solvers::multigrid::StencilBackend;
 use spandrel_solvers::{
     Amg, AmgBackend, BlockJacobi, Chebyshev, Error, Hierarchy, Identity, Isai, Jacobi, JacobiSweeps, MgOptions,
     MgSmoother, Mixed, Multigrid, Permuted, PolynomialSmoother, Precond, Result, SetupWatcher, StencilMultigrid,
@@ -272,8 +272,7 @@ fn named<T: Real, B: Makes<T>>(
                 MgSmoother::GaussSeidel => None,
                 MgSmoother::Chebyshev => Some(PolynomialSmoother::Chebyshev(degree)),
                 MgSmoother::L1Jacobi => Some(PolynomialSmoother::L1Jacobi(degree)),
-                MgSmoother::Auto => (plan.symmetric && !plan.reproducible && smooths_by_polynomials(device.profile()))
-                    .then_some(PolynomialSmoother::Chebyshev(degree)),
+                MgSmoother::Auto => plan.symmetric.then_some(PolynomialSmoother::Chebyshev(degree)),
             };
             if let Some(polynomial) = polynomial {
                 let rows = given.rows(device)?;
