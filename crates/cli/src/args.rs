@@ -126,7 +126,8 @@ pub(crate) struct SolveArgs {
     /// cg, auto takes mg instead of ic0 for grids so large that mg should finish first, if the diagonal is weakly
     /// dominant and no other entry is positive. It takes amg instead of ic0 for large matrices that look like a scalar
     /// elliptic problem, if amg should finish first. If mg or amg makes no progress, auto takes ic0 instead. It takes
-    /// neither with --reproducible, nor with --precision mixed or refined. The report says what was taken and why.
+    /// neither with --reproducible, nor with --precision mixed or refined. If ic0 or ilu0 turns out to be slow, auto
+    /// goes on with amg or ilut, where a factorisation may take over too. The report says what was taken and why.
     ///
     /// chebyshev=K is a polynomial of degree K in the scaled matrix, for symmetric positive definite matrices: nothing
     /// in it waits. ssor has omega = 1 (symmetric Gauss-Seidel). iluk=K has fill up to level K. ilut=TAU,P keeps fill
@@ -138,8 +139,8 @@ pub(crate) struct SolveArgs {
     /// gmres, ssor with any method. block-jacobi=K inverts blocks of K rows; block-jacobi=auto takes the unknowns of a
     /// grid point as a block. mg is a multigrid V-cycle for matrices that are a stencil on a grid, symmetric or not;
     /// mg=LEVELS has at most that many grids. mg=gauss-seidel, mg=chebyshev and mg=l1-jacobi name the smoother. The
-    /// last two take symmetric matrices with 5, 7, 9 or 27 points, and a GPU takes chebyshev where it can. Their
-    /// degree, 1 to 4, is the number of products per smoothing: mg=chebyshev,degree=3.
+    /// last two take symmetric matrices with 5, 7, 9 or 27 points, and mg takes chebyshev where it can. Their degree,
+    /// 1 to 4, is the number of products per smoothing: mg=chebyshev,degree=3.
     ///
     /// amg is an algebraic multigrid V-cycle (smoothed aggregation) for symmetric positive definite matrices, with or
     /// without a grid. For systems of equations say how many unknowns each point has, e.g. amg=unknowns=3. amg=cycle=k

@@ -163,3 +163,54 @@ fn what_a_singular_matrix_needs_is_made_once_for_all_right_hand_sides() {
     solver.update_values(ring.values()).expect("new values");
     assert_eq!(solver.solve(&vec![1.0; n]).expect("a solve").outcome.status, Status::Inconsistent);
 }
+
+/// A CPU of many cores with so little bandwidth each that triangular solves, which one core does, are slow.
+fn wide() -> Cpu {
+    let mut profile = Profile::reference();
+    profile.memory.nanoseconds_per_byte *= 100.0;
+    profile.memory.units = 100;
+    Cpu::new().with_profile(profile)
+}
+
+#[test]
+fn a_slow_iteration_gives_way_to_a_stronger_preconditioner_which_stays() {
+    let device = wide();
+    for (spec, weak, strong) in
+        [("elasticity2d:110", Precond::Ic0, "amg=unknowns=2"), ("convdiff2d:200,peclet=0.1", Precond::Ilu0, "ilut")]
+    {
+        let a = matrix(spec);
+        let b = uneven(a.nrows());
+        // Factors do not fit.
+        let builder = || Builder::default().memory_limit(1);
+        let mut solver = builder().build_on(&device, a.clone()).expect("a solver");
+        assert_eq!(solver.plan().preconditioner, weak, "{spec}");
+        let solution = solver.solve(&device, &b).expect("a solve");
+        assert_eq!(solution.outcome.status, Status::Converged, "{spec}: {}", solution.outcome);
+        assert_eq!(solution.preconditioner.to_string(), strong, "{spec}: {:?}", solution.attempts);
+        let [given_up] = &solution.attempts[..] else { panic!("{spec}: {:?}", solution.attempts) };
+        assert_eq!((given_up.preconditioner, given_up.status), (weak, Status::Interrupted), "{spec}");
+        let note = solution.note.as_deref().unwrap_or_default();
+        assert!(note.contains("was expected to take longer after"), "{spec}: {note}");
+        assert!(solution.outcome.true_residual <= 1e-8, "{spec}: {}", solution.outcome);
+        // The next right-hand side, and new values, meet the stronger one.
+        let again = solver.solve(&device, &b).expect("a solve");
+        assert_eq!((again.x, again.attempts.len()), (solution.x.clone(), 0), "{spec}");
+        solver.update_values(&device, a.values()).expect("new values");
+        assert_eq!(solver.solve(&device, &b).expect("a solve").x, solution.x, "{spec}");
+        // The same choice and the same bits wherever the vectors lie.
+        let mut other = builder().build_on(&device, a.clone()).expect("a solver");
+        let rhs = device.upload(&b).expect("b");
+        let mut x = Backend::<f64>::zeros(&device, b.len()).expect("x");
+        let outcome = other.solve_on(&device, &rhs, &mut x).expect("a solve");
+        assert_eq!(
+            (outcome.status, other.plan().preconditioner),
+            (Status::Converged, solution.preconditioner),
+            "{spec}"
+        );
+        assert_eq!(Backend::<f64>::download(&device, &x).expect("x"), solution.x, "{spec}");
+        // Whoever names a preconditioner gets it.
+        let mut named = builder().preconditioner(weak).build_on(&device, a).expect("a solver");
+        let solution = named.solve(&device, &b).expect("a solve");
+        assert_eq!((solution.preconditioner, solution.attempts.len()), (weak, 0), "{spec}");
+    }
+}

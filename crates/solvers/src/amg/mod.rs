@@ -43,7 +43,7 @@ use spandrel_backend::{Backend, Coeff, Gate, IntoArc, Mat, MatAggregates, Order,
 use spandrel_formats::{Csr, Real};
 
 pub use cycle::{AmgGrid, AmgOperator, AmgWork, cycle};
-pub use expected::{AmgExpected, AmgFacts, AmgSample};
+pub use expected::{AmgExpected, AmgFacts, AmgSample, may_suit, separator};
 pub use hierarchy::{AmgBackend, AmgLevel, AmgLevels, coarser, constants, fit, unfit, vectors};
 pub use options::{AmgCycle, AmgOptions};
 

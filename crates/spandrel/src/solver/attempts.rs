@@ -15,9 +15,9 @@ use super::build::{Setup, Times};
 use super::device::{DeviceSolver, Running, Vector, lost, restored};
 use super::element::{Element, SolverBackend};
 use super::engine::Call;
-use super::plan::{Replaced, Stage};
+use super::plan::{Plan, Replaced, Stage};
 use super::prepare;
-use super::rival::{Judge, Pace, Rival};
+use super::rival::{Judge, Pace, Rival, Winner};
 use super::settings::Fallback;
 use super::shared::came_to_nothing;
 use super::solution::Attempt;
@@ -92,10 +92,10 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
     /// Returns true if another method or preconditioner may take over. It then begins with the x that the first one
     /// began with.
     pub(super) fn is_open(&self) -> bool {
-        self.plan.method_is_open || self.plan.standby.is_some()
+        self.plan.method_is_open || self.plan.standby.is_some() || self.plan.stronger.is_some()
     }
 
-    /// Runs the plan's method, and then whatever takes over.
+    /// Runs the plan's method, and then whatever takes over. Also returns true if it gave way to a factorisation.
     pub(super) fn attempts(
         &mut self,
         device: &B,
@@ -104,40 +104,68 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         start: Start<Vector<T, B>>,
         times: &mut Times,
     ) -> Result<(Ended, bool)> {
-        let (mut first, gave_way) = self.methods(device, b, x, &start, false)?;
-        let came_to_nothing = came_to_nothing(self.plan.stagnation, &first.outcome);
-        if !came_to_nothing || gave_way {
-            return Ok((first, gave_way));
+        let (mut last, mut winner) = self.methods(device, b, x, &start, false)?;
+        loop {
+            let after = counted(last.outcome.iterations, "iteration");
+            let (next, why) = match winner {
+                Some(Winner::Factors) => return Ok((last, true)),
+                Some(Winner::Stronger) => {
+                    (self.plan.take_stronger(), format!("{} was expected to take longer after {after}", last.method))
+                }
+                None if came_to_nothing(self.plan.stagnation, &last.outcome) => (
+                    self.plan.take_standby(&self.settings),
+                    format!("{} ended as {} after {after}", last.method, last.outcome.status),
+                ),
+                None => return Ok((last, false)),
+            };
+            let Some(next) = next else { return Ok((last, false)) };
+            if !self.take_over(device, next, why, &mut last, times)? {
+                return Ok((last.interrupted(), false));
+            }
+            let Some((ended, won)) = unless_interrupted(self.methods(device, b, x, &start, true))? else {
+                return Ok((last.interrupted(), false));
+            };
+            last.attempts.extend(ended.attempts);
+            (last, winner) = (Ended { attempts: last.attempts, ..ended }, won);
         }
-        let Some(mut next) = self.plan.take_standby(&self.settings) else { return Ok((first, false)) };
-        let host = Arc::clone(&self.host);
-        let after = counted(first.outcome.iterations, "iteration");
-        let why = format!("{} ended as {} after {after}", first.method, first.outcome.status);
+    }
+
+    /// Sets up the next plan, and records the attempt that it follows. Returns false if the watcher interrupted.
+    fn take_over(
+        &mut self,
+        device: &B,
+        mut next: Plan,
+        why: String,
+        last: &mut Ended,
+        times: &mut Times,
+    ) -> Result<bool> {
         let (from, to) = (self.plan.preconditioner, next.preconditioner);
         let told = self.reporter.note(&format!("{from} was given up ({why}), so {to} takes its place"));
         if unless_interrupted(told)?.is_none() {
-            return Ok((first.interrupted(), false));
+            return Ok(false);
         }
-        first.attempts.push(first.given_up(from));
+        last.attempts.push(last.given_up(from));
         // Free the old one first, because both may not fit.
         self.running = None;
+        let had_standby = next.standby.is_some();
         let mut setup = Setup::new(&mut self.reporter, times);
-        let Some(engine) = unless_interrupted(prepare::engine(device, host, &mut next, &mut setup))
-            .map_err(|error| error.after(to, format!("{from} was given up ({why})")))?
+        let made = prepare::engine(device, Arc::clone(&self.host), &mut next, &mut setup);
+        let Some(engine) =
+            unless_interrupted(made).map_err(|error| error.after(to, format!("{from} was given up ({why})")))?
         else {
-            return Ok((first.interrupted(), false));
+            return Ok(false);
         };
+        if had_standby && next.standby.is_none() {
+            // The limits of the choice that failed do not apply to its substitute.
+            next.open_as(&self.settings);
+        }
         next.preconditioner_why = format!("{from} was given up");
         next.replaced = Some(match next.replaced.take() {
             Some(again) => Replaced { from, to: again.to, why: format!("{why}; {to} failed ({})", again.why) },
             None => Replaced { from, to, why },
         });
         (self.running, self.plan) = (Some(Running::Iterative(engine)), next);
-        let Some((second, gave_way)) = unless_interrupted(self.methods(device, b, x, &start, true))? else {
-            return Ok((first.interrupted(), false));
-        };
-        first.attempts.extend(second.attempts);
-        Ok((Ended { attempts: first.attempts, ..second }, gave_way))
+        Ok(true)
     }
 
     /// Runs the plan's method. If it does not suit the matrix and the policy chose it, runs the next method, once.
@@ -149,28 +177,28 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         x: &mut Vector<T, B>,
         start: &Start<Vector<T, B>>,
         again: bool,
-    ) -> Result<(Ended, bool)> {
+    ) -> Result<(Ended, Option<Winner>)> {
         let method = self.plan.method;
         self.reporter.stage(Stage::Solve, method.as_str())?;
         if again {
             begin::<T, B>(device, x, start)?;
         }
-        let (first, gave_way) = self.run(device, method, b, x)?;
+        let (first, winner) = self.run(device, method, b, x)?;
         // A factorisation, if it is possible, is safer than another method.
-        let next = successor(method, first.outcome.status).filter(|_| self.plan.method_is_open && !gave_way);
+        let next = successor(method, first.outcome.status).filter(|_| self.plan.method_is_open && winner.is_none());
         let next = next.filter(|next| takes(*next, self.plan.preconditioner));
         let next = next.filter(|next| !self.factors_are_sooner(device, *next));
-        let Some(next) = next else { return Ok((first, gave_way)) };
+        let Some(next) = next else { return Ok((first, winner)) };
         let after = counted(first.outcome.iterations, "iteration");
         let why = format!("{method} ended as {} after {after}, so {next} takes over", first.outcome.status);
         let told = self.reporter.note(&why).and_then(|()| self.reporter.stage(Stage::Solve, next.as_str()));
         if unless_interrupted(told)?.is_none() {
-            return Ok((first.interrupted(), false));
+            return Ok((first.interrupted(), None));
         }
         begin::<T, B>(device, x, start)?;
-        let (second, gave_way) = self.run(device, next, b, x)?;
+        let (second, winner) = self.run(device, next, b, x)?;
         let attempts = vec![first.given_up(self.plan.preconditioner)];
-        Ok((Ended { attempts, ..second }, gave_way))
+        Ok((Ended { attempts, ..second }, winner))
     }
 
     /// Returns true if a factorisation may take over and should take less time than a few looks at another method.
@@ -192,9 +220,15 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         Rival::new(Arc::clone(host), self.plan.means::<T>(device.profile()))
     }
 
-    /// Runs a method. Also returns true if it gave way to a factorisation. An iteration that has run long without
-    /// progress ends as if it had reached the limit of iterations.
-    fn run(&mut self, device: &B, method: Method, b: &Vector<T, B>, x: &mut Vector<T, B>) -> Result<(Ended, bool)> {
+    /// Runs a method. Also returns what it gave way to. An iteration that has run long without progress ends as if it
+    /// had reached the limit of iterations.
+    fn run(
+        &mut self,
+        device: &B,
+        method: Method,
+        b: &Vector<T, B>,
+        x: &mut Vector<T, B>,
+    ) -> Result<(Ended, Option<Winner>)> {
         let mut rival = match self.plan.direct_is_open {
             true => Some(self.rival.take().unwrap_or_else(|| self.new_rival(&self.host, device))),
             false => None,
@@ -204,14 +238,21 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         let profile = if self.plan.reproducible { &reference } else { device.profile() };
         let size = (self.plan.nrows, self.plan.nnz);
         let pace = Pace::of::<T>(size, (method, self.plan.preconditioner), profile);
-        let analysis = rival.as_ref().map_or(0.0, |rival| rival.analysis(self.plan.symmetric));
+        // Another method than the plan's is one for another matrix than the plan expected.
+        let stronger = self.plan.stronger.filter(|_| method == self.plan.method);
+        let is_beaten = stronger.is_some_and(|stronger| stronger.beats_factors);
+        let analysis = match &rival {
+            Some(rival) if !is_beaten => rival.analysis(self.plan.symmetric),
+            _ => f64::INFINITY,
+        };
+        let rivals = [analysis, stronger.map_or(f64::INFINITY, |stronger| stronger.cost)];
         // If factors are impossible, GMRES with ILUT comes next. CG is seldom worse.
-        let mut judge = Judge::new(pace, analysis, rival.is_none() || method == Method::Cg);
+        let mut judge = Judge::new(pace, rivals, rival.is_none() || method == Method::Cg);
         // If the caller set a limit, only that limit counts.
         let may_end = self.settings.max_iterations.is_none() && self.settings.fallback == Fallback::Auto;
         let Self { plan, running, reporter, perm, truth, .. } = self;
         let Some(Running::Iterative(engine)) = running else { return Err(lost()) };
-        let (mut gave_way, mut is_hopeless) = (false, false);
+        let (mut winner, mut is_hopeless) = (None, false);
         let mut observer = |progress: Progress, iterate: Iterate<'_, T>| -> ControlFlow<()> {
             let fetch = || {
                 let x = iterate.x()?.unwrap_or_default();
@@ -222,9 +263,10 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
             if !judge.looks(progress, plan.check_every) {
                 return ControlFlow::Continue(());
             }
-            gave_way = rival.as_mut().is_some_and(|rival| judge.gives_way(progress, || rival.cost()));
-            is_hopeless = may_end && !gave_way && judge.is_hopeless(progress);
-            if gave_way || is_hopeless { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+            let cost = || rival.as_mut().map_or(f64::INFINITY, Rival::cost);
+            winner = judge.gives_way(progress, cost);
+            is_hopeless = may_end && winner.is_none() && judge.is_hopeless(progress);
+            if winner.is_some() || is_hopeless { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let begun = Instant::now();
         let outcome = nearest(&plan.options(), |options, claims| {
@@ -242,7 +284,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         if is_hopeless && was_ended {
             outcome.status = Status::MaxIterations;
         }
-        Ok((Ended { outcome, method, seconds, attempts: Vec::new() }, gave_way && was_ended))
+        Ok((Ended { outcome, method, seconds, attempts: Vec::new() }, winner.filter(|_| was_ended)))
     }
 }
 

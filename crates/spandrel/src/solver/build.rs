@@ -314,6 +314,7 @@ impl<T: Element> Planned<T> {
         if plan.symmetric && prepared.is_none() {
             plan.choose_multigrid(&settings, &system.a, device.profile());
         }
+        plan.choose_stronger(&settings, &system.a, device.profile());
         let mut rival = Rival::new(Arc::clone(&system.a), plan.means::<T>(device.profile()));
         plan.choose_direct(&settings, &system.a, &mut rival, device.profile());
         let candidates = plan.choose_format::<T, B>(&settings, (iterated, &survey), device)?;

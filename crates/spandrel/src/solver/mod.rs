@@ -38,6 +38,7 @@ mod rival;
 mod settings;
 pub(crate) mod shared;
 mod solution;
+mod stronger;
 mod supply;
 pub(crate) mod truth;
 pub(crate) mod words;

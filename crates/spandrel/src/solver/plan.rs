@@ -10,6 +10,7 @@ use super::prepare::Preparation;
 use super::rival::Means;
 use super::settings::{NullVectors, Precision, Reorder, Scale};
 use super::shared::{Limits, write_numbering};
+use super::stronger::Stronger;
 use super::words::counted;
 
 /// Steps of refinement of regularised least squares. With delta the cube root of the unit roundoff u, a step reduces
@@ -101,6 +102,8 @@ pub struct Plan {
     pub(super) otherwise: Option<Precond>,
     /// The substitute, which needs a set-up of its own, if the solve fails.
     pub(super) standby: Option<Precond>,
+    /// What takes over, with a set-up of its own, if the solve would take longer than with it.
+    pub(super) stronger: Option<Stronger>,
 }
 
 /// A report on the triangular factors of a preconditioner.
@@ -161,7 +164,7 @@ impl Plan {
         let before = self.clone();
         (self.method, self.method_why) = (Method::Direct, why);
         (self.preconditioner, self.preconditioner_why) = (Precond::None, "a direct solve needs none".to_string());
-        (self.factor, self.standby, self.otherwise) = (None, None, None);
+        (self.factor, self.standby, self.otherwise, self.stronger) = (None, None, None, None);
         (self.format, self.format_why) = ("csr", "what a factorisation reads".to_string());
         self.iterative = Some(Box::new(before));
     }

@@ -24,6 +24,7 @@ use super::shared::{
     ASKED_FOR, Limits, STAGNANT, multigrid, needs_symmetry, no_stagnation, not_gmres, separates_points, unsupported,
     warning_of_symmetry,
 };
+use super::stronger::Stronger;
 use crate::any::{Choice, EveryFormat};
 
 /// An analysis of at most this many nanoseconds is free: the set-up of incomplete factors takes as long for any matrix.
@@ -110,6 +111,7 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
         iterative: None,
         otherwise,
         standby: None,
+        stronger: None,
     })
 }
 
@@ -278,6 +280,14 @@ impl Plan {
         }
     }
 
+    /// Chooses what may take over if the iteration turns out to be slow, for the matrix in the numbering of the solve.
+    pub(super) fn choose_stronger<T: Real>(&mut self, settings: &Settings, a: &Csr<T>, profile: &Profile) {
+        let is_open = self.direct_is_open && settings.reorder.is_none() && self.near_null.is_none();
+        if is_open && self.preparation.is_none() && self.standby.is_none() {
+            self.stronger = Stronger::of(self, a, profile);
+        }
+    }
+
     /// Prepares IC(0) to take over if a multigrid cycle that the policy chose stagnates.
     fn watch_over(&mut self, settings: &Settings) {
         if settings.fallback == Fallback::Auto {
@@ -299,7 +309,8 @@ impl Plan {
     ) {
         // A user who names a GPU wants to use it.
         let names_gpu = matches!(settings.device, Choice::Cuda | Choice::Gpu(_));
-        if !self.direct_is_open || self.nrows == 0 || names_gpu {
+        let is_beaten = self.stronger.is_some_and(|stronger| stronger.beats_factors);
+        if !self.direct_is_open || self.nrows == 0 || names_gpu || is_beaten {
             return;
         }
         let pace = Pace::of::<T>((a.nrows(), a.nnz()), (self.method, self.preconditioner), profile);
@@ -333,9 +344,20 @@ impl Plan {
     pub(super) fn take_standby(&mut self, settings: &Settings) -> Option<Plan> {
         let preconditioner = self.standby.take()?;
         let otherwise = Some(Precond::Jacobi);
-        let mut next = Plan { preconditioner, factor: None, replaced: None, otherwise, ..self.clone() };
+        let mut next = Plan { preconditioner, factor: None, replaced: None, otherwise, stronger: None, ..self.clone() };
         next.open_as(settings);
         Some(next)
+    }
+
+    /// The plan that takes over if a solve with this one would take longer. The weaker preconditioner comes back if the
+    /// stronger one stagnates.
+    pub(super) fn take_stronger(&mut self) -> Option<Plan> {
+        let Stronger { preconditioner, .. } = self.stronger.take()?;
+        let weaker = Some(self.preconditioner);
+        let stagnation = self.stagnation.or(Some(STAGNANT));
+        let (factor, replaced) = (None, None);
+        let open = Plan { preconditioner, factor, replaced, stagnation, ..self.clone() };
+        Some(Plan { otherwise: weaker, standby: weaker, method_is_open: false, ..open })
     }
 
     /// Chooses the format for the matrix in the numbering of the solve. For [`FormatChoice::Measured`] it returns the

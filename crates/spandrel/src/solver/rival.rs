@@ -51,6 +51,27 @@ pub(super) struct Means<'a> {
     pub(super) profile: &'a Profile,
 }
 
+/// Nanoseconds per entry of the factors, and per operation.
+fn price(profile: &Profile) -> [f64; 2] {
+    let host = &profile.host;
+    [host.factor_entry, host.factor_flop / host.threads.max(1) as f64]
+}
+
+/// Nanoseconds of so many operations of a factorisation.
+pub(super) fn factoring(profile: &Profile, flops: f64) -> f64 {
+    let [_, flop] = price(profile);
+    flop * flops
+}
+
+/// What takes over from an iteration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Winner {
+    /// A complete factorisation.
+    Factors,
+    /// The iteration with the stronger preconditioner.
+    Stronger,
+}
+
 /// The factorisation of one matrix, analysed when its cost is first needed.
 #[derive(Debug)]
 pub(super) struct Rival<T: Factorable> {
@@ -65,8 +86,7 @@ pub(super) struct Rival<T: Factorable> {
 impl<T: Factorable> Rival<T> {
     pub(super) fn new(a: Arc<Csr<T>>, means: Means<'_>) -> Self {
         let Means { options, limit, profile } = means;
-        let host = &profile.host;
-        let price = [host.factor_entry, host.factor_flop / host.threads.max(1) as f64];
+        let price = price(profile);
         Self { a, options: DirectOptions { memory_limit: u64::MAX, ..options }, limit, price, analysed: None }
     }
 
@@ -192,8 +212,10 @@ pub(super) fn is_dominant<T: Real>(a: &Csr<T>) -> bool {
 #[derive(Debug)]
 pub(super) struct Judge {
     pace: Pace,
-    /// Nanoseconds of the rival's analysis, if it is still to be done.
+    /// Nanoseconds of the rival's analysis, if it is still to be done; infinite without a rival.
     analysis: f64,
+    /// Nanoseconds with the stronger preconditioner; infinite without one.
+    stronger: f64,
     next: usize,
     /// The next iteration at which it must show progress.
     long: usize,
@@ -202,11 +224,12 @@ pub(super) struct Judge {
 }
 
 impl Judge {
-    /// Begins with the nanoseconds of the rival's analysis. Unless an iteration is the last resort, it must show
-    /// progress from the fewest iterations on.
-    pub(super) fn new(pace: Pace, analysis: f64, is_last: bool) -> Self {
+    /// Begins with the nanoseconds of the rival's analysis, and those with a stronger preconditioner; either is
+    /// infinite if there is none. Unless an iteration is the last resort, it must show progress from the fewest
+    /// iterations on.
+    pub(super) fn new(pace: Pace, [analysis, stronger]: [f64; 2], is_last: bool) -> Self {
         let long = if is_last { ((LONG / pace.iteration) as usize).max(FEWEST) } else { FEWEST };
-        Self { pace, analysis, next: FIRST_LOOK, long, seen: Vec::new() }
+        Self { pace, analysis, stronger, next: FIRST_LOOK, long, seen: Vec::new() }
     }
 
     /// Records a look. Returns false, and records nothing, if the clock caused the look, because it would come
@@ -228,29 +251,38 @@ impl Judge {
         remaining(&self.seen, progress.target) > HOPELESS * progress.iterations as f64
     }
 
-    /// Returns true if the iteration should give way, at the look that was recorded last. The rival's cost is requested
-    /// only if it matters.
-    pub(super) fn gives_way(&mut self, progress: Progress, rival: impl FnOnce() -> f64) -> bool {
+    /// What should take over from the iteration, at the look that was recorded last; `None` to go on. The rival's cost
+    /// is requested only if it matters.
+    pub(super) fn gives_way(&mut self, progress: Progress, rival: impl FnOnce() -> f64) -> Option<Winner> {
         if progress.iterations < self.next {
-            return false;
+            return None;
         }
         self.next = progress.iterations * 2;
         let remaining = remaining(&self.seen, progress.target) * self.pace.iteration;
-        if remaining <= self.analysis {
-            return false;
+        if remaining <= self.analysis.min(self.stronger) {
+            return None;
         }
-        let (spent, cost) = (progress.iterations as f64 * self.pace.iteration, rival());
-        self.analysis = 0.0;
+        let factors = if self.analysis < remaining.min(self.stronger) {
+            self.analysis = 0.0;
+            rival()
+        } else {
+            f64::INFINITY
+        };
+        let (winner, cost) = match factors <= self.stronger {
+            true => (Winner::Factors, factors),
+            false => (Winner::Stronger, self.stronger),
+        };
         // The time so far is lost either way. With incomplete factors, the residual may fall after a stagnation, so the
         // iteration gets as much time as its rival takes.
+        let spent = progress.iterations as f64 * self.pace.iteration;
         let standing = if self.pace.has_factors { remaining.is_finite() } else { true };
-        let gives_way = (standing && remaining > cost && spent >= TRIAL * cost) || spent >= cost;
+        let gives_way = remaining > cost && (spent >= cost || (standing && spent >= TRIAL * cost));
         if !gives_way && cost.is_finite() {
             // Compare again soon after the iteration at which the rival's time is over.
             let due = [TRIAL * cost, cost].into_iter().find(|&due| due > spent).unwrap_or(cost);
             self.next = self.next.min(((due / self.pace.iteration) as usize).max(progress.iterations + 1));
         }
-        gives_way
+        gives_way.then_some(winner)
     }
 }
 
@@ -275,8 +307,10 @@ mod tests {
         Progress { iterations, max_iters: 10_000, residual, target: 1e-8, restarts: 0 }
     }
 
+    const ALONE: f64 = f64::INFINITY;
+
     fn gives_way(judge: &mut Judge, progress: Progress, cost: f64) -> bool {
-        judge.looks(progress, 16) && judge.gives_way(progress, || cost)
+        judge.looks(progress, 16) && judge.gives_way(progress, || cost) == Some(Winner::Factors)
     }
 
     #[test]
@@ -293,7 +327,7 @@ mod tests {
     fn a_slow_iteration_gives_way_and_a_fast_one_does_not() {
         let pace = Pace { setup: 0.0, iteration: 1000.0, has_factors: true };
         let run = |decade: f64, cost: f64| {
-            let mut judge = Judge::new(pace, 0.0, true);
+            let mut judge = Judge::new(pace, [0.0, ALONE], true);
             (1..=100).map(|k| 16 * k).find(|&k| gives_way(&mut judge, at(k, 10f64.powf(-(k as f64) / decade)), cost))
         };
         // Eight digits in 400 iterations, against a rival that takes as long as 100.
@@ -302,15 +336,45 @@ mod tests {
         assert_eq!(run(5.0, 1e5), None);
         // An iteration that stagnates gets as long as its rival takes; without factors, a fifth of that.
         let stands = |has_factors, cost: f64| {
-            let mut judge = Judge::new(Pace { has_factors, ..pace }, 0.0, true);
+            let mut judge = Judge::new(Pace { has_factors, ..pace }, [0.0, ALONE], true);
             (1..=100).map(|k| 16 * k).find(|&k| gives_way(&mut judge, at(k, 1.0), cost))
         };
         assert_eq!((stands(true, 3e5), stands(false, 3e5)), (Some(304), Some(64)));
     }
 
     #[test]
+    fn the_sooner_of_two_rivals_takes_over() {
+        let pace = Pace { setup: 0.0, iteration: 1000.0, has_factors: true };
+        // Eight digits in 1600 iterations.
+        let winner = |analysis: f64, stronger: f64, factors: f64| {
+            let mut judge = Judge::new(pace, [analysis, stronger], true);
+            let mut asked = false;
+            let won = (1..=100).map(|k| 16 * k).find_map(|k| {
+                let progress = at(k, 10f64.powf(-(k as f64) / 200.0));
+                let mut rival = || {
+                    asked = true;
+                    factors
+                };
+                if judge.looks(progress, 16) { judge.gives_way(progress, &mut rival).map(|won| (k, won)) } else { None }
+            });
+            (won, asked)
+        };
+        assert_eq!(winner(1e4, 2e5, 1e5), (Some((48, Winner::Factors)), true));
+        assert_eq!(winner(1e4, 1e5, 2e5), (Some((48, Winner::Stronger)), true));
+        // An analysis that takes longer than the stronger preconditioner is not begun.
+        assert_eq!(winner(2e5, 1e5, 0.0), (Some((48, Winner::Stronger)), false));
+        assert_eq!(winner(ALONE, 1e5, 0.0), (Some((48, Winner::Stronger)), false));
+        // Most of the way is done before either could be compared.
+        assert_eq!(winner(ALONE, 1.5e6, 0.0), (None, false));
+        assert_eq!(winner(ALONE, ALONE, 0.0), (None, false));
+        // A rival that takes as long as 1000 iterations is not worth the last 600.
+        assert_eq!(winner(0.0, ALONE, 1e6).0, Some((208, Winner::Factors)));
+        assert_eq!(winner(0.0, ALONE, 1.45e6).0, None);
+    }
+
+    #[test]
     fn looks_between_the_fixed_ones_are_not_counted() {
-        let mut judge = Judge::new(Pace { setup: 0.0, iteration: 1000.0, has_factors: true }, 0.0, true);
+        let mut judge = Judge::new(Pace { setup: 0.0, iteration: 1000.0, has_factors: true }, [0.0, ALONE], true);
         for k in [50, 51, 97, 193] {
             assert!(!gives_way(&mut judge, at(k, 1.0), 0.0));
         }
@@ -323,7 +387,7 @@ mod tests {
         // A second per iteration: the fewest iterations that are always allowed take longer than a minute.
         let pace = Pace { setup: 0.0, iteration: 1e9, has_factors: true };
         let ends = |residual: &dyn Fn(usize) -> f64| {
-            let mut judge = Judge::new(pace, 0.0, true);
+            let mut judge = Judge::new(pace, [0.0, ALONE], true);
             (1..=2000)
                 .map(|k| 16 * k)
                 .find(|&k| judge.looks(at(k, residual(k)), 16) && judge.is_hopeless(at(k, residual(k))))
@@ -334,7 +398,7 @@ mod tests {
         assert_eq!(ends(&|k| 10f64.powf(-8.0 * k as f64 / 30_000.0)), Some(1008));
         // A fast one may continue for longer, unless something stronger waits.
         let fast = |is_last| {
-            let mut judge = Judge::new(Pace { iteration: 1e4, ..pace }, 0.0, is_last);
+            let mut judge = Judge::new(Pace { iteration: 1e4, ..pace }, [0.0, ALONE], is_last);
             (1..=2000).map(|k| 16 * k).find(|&k| judge.looks(at(k, 1.0), 16) && judge.is_hopeless(at(k, 1.0)))
         };
         assert_eq!((fast(true), fast(false)), (None, Some(1008)));

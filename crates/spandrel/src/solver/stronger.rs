@@ -1,0 +1,92 @@
+//! The stronger preconditioner that an iteration competes with: CG with IC(0) against algebraic multigrid, BiCGStab
+//! with ILU(0) against ILUT.
+//!
+//! The first choice is made before anything is known about convergence. An iteration that turns out to be slow
+//! ([`super::rival::Judge`]) gives way. The stronger preconditioner is made only then, so the others pay nothing for
+//! it.
+
+use spandrel_formats::{Csr, Profile, Real};
+use spandrel_solvers::amg::{AmgExpected, may_suit, separator};
+use spandrel_solvers::{AmgOptions, Method, Precond};
+use spandrel_sptrsv::IlutOptions;
+
+use super::plan::Plan;
+use super::rival::factoring;
+
+/// Cycles with algebraic multigrid for a matrix that is no scalar elliptic problem: 48 and 64 on problems that it suits
+/// well enough (record/cpu-multigrid.jsonl).
+const CYCLES: f64 = 60.0;
+/// Nanoseconds of ILUT and the iteration with it, per entry: 120 to 2000 on real matrices.
+const ILUT: f64 = 500.0;
+/// Operations of a factorisation by nested dissection, in units of the separator's size to the third power: 829 / 84 in
+/// the plane (A. George, Nested dissection of a regular finite element mesh, 1973). More in space.
+const DISSECTION: f64 = 829.0 / 84.0;
+/// The most unknowns of a point, and the share of the blocks' places that must hold entries.
+const MOST_UNKNOWNS: usize = 6;
+const FULL: f64 = 0.8;
+
+/// What takes over from an iteration that is expected to take longer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Stronger {
+    pub(super) preconditioner: Precond,
+    /// Nanoseconds of its set-up and its solve.
+    pub(super) cost: f64,
+    /// Whether a complete factorisation would take longer than that, so that its analysis is not worth its time.
+    pub(super) beats_factors: bool,
+}
+
+impl Stronger {
+    /// The preconditioner that may take over from this plan's, for the matrix in the numbering of the solve. The caller
+    /// guarantees that the policy chose the plan's.
+    pub(super) fn of<T: Real>(plan: &Plan, a: &Csr<T>, profile: &Profile) -> Option<Self> {
+        if plan.method == Method::BiCgStab && plan.preconditioner == Precond::Ilu0 && !plan.symmetric {
+            let preconditioner = Precond::Ilut(IlutOptions::default());
+            return Some(Self { preconditioner, cost: ILUT * a.nnz() as f64, beats_factors: false });
+        }
+        let suits = plan.method == Method::Cg && plan.preconditioner == Precond::Ic0 && plan.symmetric;
+        if !suits || !may_suit(a) {
+            return None;
+        }
+        let options = AmgOptions { unknowns: unknowns(a), ..AmgOptions::default() };
+        let size = (a.nrows(), a.nnz() as u64);
+        let cost = 1e6 * AmgExpected::whole::<T>(size, CYCLES, &options, profile);
+        let least = separator(a, options.unknowns).map_or(0.0, |rows| factoring(profile, DISSECTION * rows.powi(3)));
+        Some(Self { preconditioner: Precond::Amg(options), cost, beats_factors: least > cost })
+    }
+}
+
+/// The unknowns of a point: the largest size of the dense blocks that make up a matrix, by a sample of its rows.
+fn unknowns<T: Real>(a: &Csr<T>) -> usize {
+    const POINTS: usize = 1000;
+    let is_full = |&b: &usize| {
+        let n = a.nrows();
+        if !n.is_multiple_of(b) {
+            return false;
+        }
+        let (mut places, mut entries) = (0, 0);
+        for point in (0..n / b).step_by((n / b).div_ceil(POINTS).max(1)) {
+            let rows = (point * b..(point + 1) * b).map(|row| a.row(row).0);
+            let mut cols: Vec<_> = rows.flatten().map(|&column| column as usize / b).collect();
+            entries += cols.len();
+            cols.sort_unstable();
+            cols.dedup();
+            places += b * b * cols.len();
+        }
+        entries as f64 >= FULL * places as f64
+    };
+    (2..=MOST_UNKNOWNS).rev().find(is_full).unwrap_or(1)
+}
+
+#[cfg(test)]
+mod tests {
+    use spandrel_formats::generate;
+
+    use super::*;
+
+    #[test]
+    fn unknowns_are_the_size_of_dense_blocks() {
+        let of = |spec: &str| unknowns(&generate::csr::<f64>(spec).expect(spec));
+        assert_eq!([of("poisson3d:12"), of("d3n27:9"), of("electrostatic:n=2000")], [1, 1, 1]);
+        assert_eq!([of("elasticity2d:20"), of("elasticity3d:10")], [2, 3]);
+    }
+}
