@@ -105,18 +105,23 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         times: &mut Times,
     ) -> Result<(Ended, bool)> {
         let (mut last, mut winner) = self.methods(device, b, x, &start, false)?;
+        // Whether the preconditioner that stands by has turned out to be slow.
+        let mut is_slow = false;
         loop {
             let after = counted(last.outcome.iterations, "iteration");
             let (next, why) = match winner {
                 Some(Winner::Factors) => return Ok((last, true)),
                 Some(Winner::Stronger) => {
+                    is_slow = true;
                     (self.plan.take_stronger(), format!("{} was expected to take longer after {after}", last.method))
                 }
-                None if came_to_nothing(self.plan.stagnation, &last.outcome) => (
+                None if !came_to_nothing(self.plan.stagnation, &last.outcome) => return Ok((last, false)),
+                // Factors, where they are possible, come before what is known to be slow.
+                None if is_slow && self.factors_cost(device).is_finite() => return Ok((last, false)),
+                None => (
                     self.plan.take_standby(&self.settings),
                     format!("{} ended as {} after {after}", last.method, last.outcome.status),
                 ),
-                None => return Ok((last, false)),
             };
             let Some(next) = next else { return Ok((last, false)) };
             if !self.take_over(device, next, why, &mut last, times)? {
@@ -204,16 +209,20 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
     /// Returns true if a factorisation may take over and should take less time than a few looks at another method.
     fn factors_are_sooner(&mut self, device: &B, method: Method) -> bool {
         const LOOKS: f64 = 100.0;
-        if !self.plan.direct_is_open {
-            return false;
-        }
-        let host = Arc::clone(&self.host);
-        let mut rival = self.rival.take().unwrap_or_else(|| self.new_rival(&host, device));
-        let size = (host.nrows(), host.nnz());
+        let size = (self.plan.nrows, self.plan.nnz);
         let pace = Pace::of::<T>(size, (method, self.plan.preconditioner), device.profile());
+        self.factors_cost(device) < LOOKS * pace.iteration
+    }
+
+    /// Nanoseconds of a factorisation; infinite if it may not take over.
+    fn factors_cost(&mut self, device: &B) -> f64 {
+        if !self.plan.direct_is_open {
+            return f64::INFINITY;
+        }
+        let mut rival = self.rival.take().unwrap_or_else(|| self.new_rival(&self.host, device));
         let cost = rival.cost();
         self.rival = Some(rival);
-        cost < LOOKS * pace.iteration
+        cost
     }
 
     pub(super) fn new_rival(&self, host: &Arc<Csr<T>>, device: &B) -> Rival<T> {

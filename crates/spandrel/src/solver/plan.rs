@@ -159,9 +159,10 @@ impl Plan {
         Means { options: self.direct_options::<T>(), limit: self.memory_limit, profile }
     }
 
-    /// Switches to a complete factorisation. The present plan is kept.
+    /// Switches to a complete factorisation. The present plan is kept, for a matrix that factors do not serve; nothing
+    /// stronger serves it either.
     pub(super) fn now_direct(&mut self, why: String) {
-        let before = self.clone();
+        let before = Plan { stronger: None, ..self.clone() };
         (self.method, self.method_why) = (Method::Direct, why);
         (self.preconditioner, self.preconditioner_why) = (Precond::None, "a direct solve needs none".to_string());
         (self.factor, self.standby, self.otherwise, self.stronger) = (None, None, None, None);

@@ -349,8 +349,7 @@ impl Plan {
         Some(next)
     }
 
-    /// The plan that takes over if a solve with this one would take longer. The weaker preconditioner comes back if the
-    /// stronger one stagnates.
+    /// The plan that takes over if a solve with this one would take longer. The weaker preconditioner stands by.
     pub(super) fn take_stronger(&mut self) -> Option<Plan> {
         let Stronger { preconditioner, .. } = self.stronger.take()?;
         let weaker = Some(self.preconditioner);

@@ -35,6 +35,9 @@ const ANALYSIS: [f64; 2] = [80.0, 350.0];
 const FIRST_LOOK: usize = 48;
 /// The share of the rival's time that an iteration gets before its pace is judged.
 const TRIAL: f64 = 0.2;
+/// A factorisation that takes at most this many times as long as the stronger preconditioner is taken instead, because
+/// it ends in an answer, and the other may fail.
+const RISK: f64 = 3.0;
 /// Nanoseconds after which an iteration must show progress, if nothing else limits it.
 const LONG: f64 = 60e9;
 /// Iterations that are always allowed.
@@ -262,13 +265,13 @@ impl Judge {
         if remaining <= self.analysis.min(self.stronger) {
             return None;
         }
-        let factors = if self.analysis < remaining.min(self.stronger) {
+        let factors = if self.analysis < remaining.min(RISK * self.stronger) {
             self.analysis = 0.0;
             rival()
         } else {
             f64::INFINITY
         };
-        let (winner, cost) = match factors <= self.stronger {
+        let (winner, cost) = match factors <= RISK * self.stronger {
             true => (Winner::Factors, factors),
             false => (Winner::Stronger, self.stronger),
         };
@@ -360,9 +363,11 @@ mod tests {
             (won, asked)
         };
         assert_eq!(winner(1e4, 2e5, 1e5), (Some((48, Winner::Factors)), true));
-        assert_eq!(winner(1e4, 1e5, 2e5), (Some((48, Winner::Stronger)), true));
-        // An analysis that takes longer than the stronger preconditioner is not begun.
-        assert_eq!(winner(2e5, 1e5, 0.0), (Some((48, Winner::Stronger)), false));
+        assert_eq!(winner(1e4, 1e5, 4e5), (Some((48, Winner::Stronger)), true));
+        // One that is certain to end in an answer is taken even if it takes somewhat longer.
+        assert_eq!(winner(1e4, 1e5, 2e5), (Some((48, Winner::Factors)), true));
+        // An analysis that takes much longer than the stronger preconditioner is not begun.
+        assert_eq!(winner(4e5, 1e5, 0.0), (Some((48, Winner::Stronger)), false));
         assert_eq!(winner(ALONE, 1e5, 0.0), (Some((48, Winner::Stronger)), false));
         // Most of the way is done before either could be compared.
         assert_eq!(winner(ALONE, 1.5e6, 0.0), (None, false));
