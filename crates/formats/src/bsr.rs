@@ -118,6 +118,16 @@ impl<T: Real> Bsr<T> {
         Ok(sizes.into_iter().min().map_or(BLOCK_DIMS[0], |(_, b)| b))
     }
 
+    /// The share of the places that hold entries in blocks of `block_dim` x `block_dim`, by a sixteenth of the block
+    /// rows; NaN if these have none.
+    ///
+    /// # Panics
+    /// For `block_dim` = 0.
+    pub fn sampled_share(csr: &Csr<T>, block_dim: usize) -> f64 {
+        let (blocks, entries) = blocks_of_some(csr, block_dim, 0..PARTS / 16);
+        entries as f64 / (blocks * block_dim * block_dim) as f64
+    }
+
     /// Stores blocks of `block_dim` x `block_dim`.
     ///
     /// # Errors

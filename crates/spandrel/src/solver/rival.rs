@@ -372,7 +372,8 @@ mod tests {
         // Most of the way is done before either could be compared.
         assert_eq!(winner(ALONE, 1.5e6, 0.0), (None, false));
         assert_eq!(winner(ALONE, ALONE, 0.0), (None, false));
-        // A rival that takes as long as 1000 iterations is not worth the last 600.
+        // The factors are compared when a fifth of their time is over, and then lose unless more is left than they
+        // take.
         assert_eq!(winner(0.0, ALONE, 1e6).0, Some((208, Winner::Factors)));
         assert_eq!(winner(0.0, ALONE, 1.45e6).0, None);
     }

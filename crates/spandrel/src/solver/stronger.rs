@@ -5,7 +5,7 @@
 //! ([`super::rival::Judge`]) gives way. The stronger preconditioner is made only then, so the others pay nothing for
 //! it.
 
-use spandrel_formats::{Csr, Profile, Real};
+use spandrel_formats::{Bsr, Csr, Profile, Real};
 use spandrel_solvers::amg::{AmgExpected, may_suit, separator};
 use spandrel_solvers::{AmgOptions, Method, Precond};
 use spandrel_sptrsv::IlutOptions;
@@ -16,7 +16,7 @@ use super::rival::factoring;
 /// Cycles with algebraic multigrid for a matrix that is no scalar elliptic problem: 48 and 64 on problems that it suits
 /// well enough (record/cpu-multigrid.jsonl).
 const CYCLES: f64 = 60.0;
-/// Nanoseconds of ILUT and the iteration with it, per entry: 120 to 2000 on real matrices.
+/// Nanoseconds of ILUT and the iteration with it, per entry: 120 to 2000 on real matrices (record/cpu-ilut.txt).
 const ILUT: f64 = 500.0;
 /// Operations of a factorisation by nested dissection, in units of the separator's size to the third power: 829 / 84 in
 /// the plane (A. George, Nested dissection of a regular finite element mesh, 1973). More in space.
@@ -57,23 +57,7 @@ impl Stronger {
 
 /// The unknowns of a point: the largest size of the dense blocks that make up a matrix, by a sample of its rows.
 fn unknowns<T: Real>(a: &Csr<T>) -> usize {
-    const POINTS: usize = 1000;
-    let is_full = |&b: &usize| {
-        let n = a.nrows();
-        if !n.is_multiple_of(b) {
-            return false;
-        }
-        let (mut places, mut entries) = (0, 0);
-        for point in (0..n / b).step_by((n / b).div_ceil(POINTS).max(1)) {
-            let rows = (point * b..(point + 1) * b).map(|row| a.row(row).0);
-            let mut cols: Vec<_> = rows.flatten().map(|&column| column as usize / b).collect();
-            entries += cols.len();
-            cols.sort_unstable();
-            cols.dedup();
-            places += b * b * cols.len();
-        }
-        entries as f64 >= FULL * places as f64
-    };
+    let is_full = |&b: &usize| a.nrows().is_multiple_of(b) && Bsr::sampled_share(a, b) >= FULL;
     (2..=MOST_UNKNOWNS).rev().find(is_full).unwrap_or(1)
 }
 
@@ -82,6 +66,18 @@ mod tests {
     use spandrel_formats::generate;
 
     use super::*;
+
+    #[test]
+    fn factors_of_a_solid_take_longer_than_multigrid_and_those_of_a_sheet_do_not() {
+        let of = |spec: &str| {
+            let a = generate::csr::<f64>(spec).expect(spec);
+            let settings = crate::solver::Settings::default();
+            let plan = crate::solver::policy::plan(&settings, &a, &spandrel_formats::Survey::of(&a)).expect(spec);
+            Stronger::of(&plan, &a, &Profile::reference()).map(|found| found.beats_factors)
+        };
+        assert_eq!([of("elasticity3d:30"), of("elasticity2d:110")], [Some(true), Some(false)]);
+        assert_eq!([of("elasticity3d:10"), of("convdiff2d:30,peclet=1")], [None, Some(false)]);
+    }
 
     #[test]
     fn unknowns_are_the_size_of_dense_blocks() {
