@@ -16,6 +16,7 @@ use rayon::prelude::*;
 
 use crate::array::Array;
 use crate::counting::transposed;
+use crate::fused::fused;
 use crate::index::{Offset, Ordinal, checked};
 use crate::matrix_market::{merge_duplicates, order_rows};
 use crate::padding::zeroed;
@@ -413,27 +414,15 @@ impl<T: Real> Csr<T> {
     }
 }
 
-/// Multiplies the rows given by the segments of `ptr`. Compiled a second time for processors with FMA, which is many
-/// times as fast and gives the same bits.
-fn multiply_rows<T: Real>(ptr: &[Offset], cols: &[Ordinal], values: &[T], x: &[T], y: &mut [T]) {
-    #[inline(always)]
-    fn body<T: Real>(ptr: &[Offset], cols: &[Ordinal], values: &[T], x: &[T], y: &mut [T]) {
+fused! {
+    /// Multiplies the rows given by the segments of `ptr`.
+    fn multiply_rows<T: Real>(ptr: &[Offset], cols: &[Ordinal], values: &[T], x: &[T], y: &mut [T]) {
         for (segment, y) in ptr.windows(2).zip(y) {
             let range = segment[0] as usize..segment[1] as usize;
             let entries = cols[range.clone()].iter().zip(&values[range]);
             *y = entries.fold(T::zero(), |sum, (&j, &v)| v.mul_add(x[j as usize], sum));
         }
     }
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        #[target_feature(enable = "avx2,fma")]
-        fn fused<T: Real>(ptr: &[Offset], cols: &[Ordinal], values: &[T], x: &[T], y: &mut [T]) {
-            body(ptr, cols, values, x, y);
-        }
-        // SAFETY: the processor has both features.
-        return unsafe { fused(ptr, cols, values, x, y) };
-    }
-    body(ptr, cols, values, x, y);
 }
 
 impl<T: Real> Traffic for Csr<T> {

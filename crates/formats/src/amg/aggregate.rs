@@ -54,12 +54,12 @@ impl Aggregates {
                 return own;
             }
             let mut best = (T::zero(), UNASSIGNED);
-            for (other, weight) in graph.weighted(a, node) {
+            graph.weighted(a, node, |other, weight| {
                 let to = assigned[other as usize];
                 if to != UNASSIGNED && (weight > best.0 || (weight == best.0 && to < best.1)) {
                     best = (weight, to);
                 }
-            }
+            });
             best.1
         };
         (0..graph.nodes()).into_par_iter().with_min_len(CHUNK).map(joined).collect()

@@ -10,12 +10,18 @@
 //! off-diagonal magnitudes of the row if that is larger. So no eigenvalue of E^-1 A_f exceeds 2 in magnitude
 //! (Gershgorin). Vanek's 4/3, divided by that bound, gives omega = 2/3, so no eigenvalue has to be estimated.
 //!
-//! Cost: T reads the vectors once; P reads the entries of A three times.
+//! Cost: T reads the vectors once; P reads the entries of A once.
+
+use std::ops::Range;
 
 use rayon::prelude::*;
 
 use super::{Aggregates, CHUNK, MOST_UNKNOWNS, Strength, UNASSIGNED};
-use crate::index::{Offset, Ordinal, checked};
+use crate::csr::pieces;
+use crate::fused::fused;
+use crate::index::{Offset, Ordinal};
+use crate::spgemm::once::{Places, joined};
+use crate::team::{Pool, RayonTeam, Rooms, Team};
 use crate::{Csr, Error, Real, Result};
 
 /// The step of the smoothing: 4/3 over the bound 2.
@@ -169,58 +175,35 @@ pub fn smoothed<T: Real>(
     aggregates: &Aggregates,
     tentative: &Tentative<T>,
 ) -> Result<Csr<T>> {
-    let (unknowns, vectors) = (graph.unknowns(), tentative.vectors);
-    let of = aggregates.assignment();
-    // The aggregates that each row interpolates from, ascending.
-    let chunks: Vec<(Vec<usize>, Vec<Ordinal>)> = (0..a.nrows().div_ceil(CHUNK))
-        .into_par_iter()
-        .map(|chunk| {
-            let (mut lengths, mut all, mut own) = (Vec::with_capacity(CHUNK), Vec::new(), Vec::new());
-            for row in chunk * CHUNK..a.nrows().min((chunk + 1) * CHUNK) {
-                own.clear();
-                if of[row / unknowns] != UNASSIGNED {
-                    own.push(of[row / unknowns]);
-                    graph.strong(a, row, |j, _| own.push(of[j / unknowns]));
-                    own.sort_unstable();
-                    own.dedup();
-                    // In a matrix that is not symmetric a node may be coupled to one that is coupled to none.
-                    if own.last() == Some(&UNASSIGNED) {
-                        own.pop();
-                    }
-                }
-                lengths.push(own.len());
-                all.extend_from_slice(&own);
-            }
-            (lengths, all)
-        })
-        .collect();
-    let mut ends: Vec<Offset> = Vec::with_capacity(a.nrows() + 1);
-    let mut begin = 0usize;
-    ends.push(0);
-    for &length in chunks.iter().flat_map(|chunk| &chunk.0) {
-        begin += length;
-        ends.push(checked(begin, "entries")?);
-    }
-    let from: Vec<Ordinal> = chunks.into_iter().flat_map(|chunk| chunk.1).collect();
-    let sources = |row: usize| &from[ends[row] as usize..ends[row + 1] as usize];
-    Csr::from_rows(
-        a.nrows(),
-        aggregates.count() * vectors,
-        |row| sources(row).len() * vectors,
-        |row, cols, values| {
-            for (block, &source) in cols.chunks_exact_mut(vectors).zip(sources(row)) {
-                block.iter_mut().enumerate().for_each(|(c, col)| *col = source * vectors as Ordinal + c as Ordinal);
-            }
-            smooth_row(a, graph, aggregates, tentative, row, cols, values);
-        },
-    )
+    let (n, vectors) = (a.nrows(), tentative.vectors);
+    let (found, rooms) = (Rooms::empty(n.div_ceil(CHUNK)), Pool::default());
+    RayonTeam.run(n.div_ceil(CHUNK), &|chunk| {
+        let rows = chunk * CHUNK..n.min((chunk + 1) * CHUNK);
+        let smooth = |places: &mut _| Ok(smooth(a, graph, aggregates, tentative, rows, places));
+        found.put(chunk, rooms.with(|| Places::new(aggregates.count()), smooth));
+    });
+    let chunks: Vec<Smoothed<T>> = found.into_all().collect::<Result<_>>()?;
+    let sizes = chunks.iter().map(|chunk| (chunk.lengths.len(), chunk.values.len())).collect();
+    joined(&RayonTeam, n, aggregates.count() * vectors, sizes, &|chunk, ends, cols, values| {
+        let chunk = &chunks[chunk];
+        let mut end = 0;
+        for (place, &length) in ends.iter_mut().zip(&chunk.lengths) {
+            end += length * vectors as Offset;
+            *place = end;
+        }
+        for (block, &source) in cols.chunks_exact_mut(vectors).zip(&chunk.sources) {
+            block.iter_mut().zip(source * vectors as Ordinal..).for_each(|(col, column)| *col = column);
+        }
+        values.copy_from_slice(&chunk.values);
+    })
 }
 
 /// Computes the values of P again, for other values of A, in parallel and with the bits of [`smoothed`]. P must have
 /// the pattern that [`smoothed`] gave it. This is not checked; with another pattern the values mean nothing.
 ///
 /// # Errors
-/// [`Error::Shape`] unless A and P have as many rows as the graph, with P unchanged.
+/// [`Error::Shape`] unless A and P have as many rows as the graph, with P unchanged; [`Error::OutOfMemory`], with P
+/// partly computed.
 pub fn smooth_again<T: Real>(
     a: &Csr<T>,
     graph: &Strength,
@@ -228,53 +211,93 @@ pub fn smooth_again<T: Real>(
     tentative: &Tentative<T>,
     p: &mut Csr<T>,
 ) -> Result<()> {
-    let expected = graph.nodes() * graph.unknowns();
+    let n = graph.nodes() * graph.unknowns();
     for (what, found) in [("a column of A", a.nrows()), ("a column of P", p.nrows())] {
-        if found != expected {
-            return Err(Error::Shape { op: "prolongation", what, found, expected });
+        if found != n {
+            return Err(Error::Shape { op: "prolongation", what, found, expected: n });
         }
     }
-    p.overwrite_rows(|row, cols, values| {
-        values.fill(T::zero());
-        smooth_row(a, graph, aggregates, tentative, row, cols, values);
+    let chunks = n.div_ceil(CHUNK);
+    let rows = |chunk: usize| chunk * CHUNK..n.min((chunk + 1) * CHUNK);
+    let (row_ptr, _, values) = p.split_mut();
+    let lengths = (0..chunks).map(|chunk| (row_ptr[rows(chunk).end] - row_ptr[rows(chunk).start]) as usize);
+    let (to, done, rooms) = (Rooms::new(pieces(values, lengths)), Rooms::empty(chunks), Pool::default());
+    RayonTeam.run(chunks, &|chunk| {
+        let Some(to) = to.take(chunk) else { return };
+        let smooth = |places: &mut _| {
+            let made = smooth(a, graph, aggregates, tentative, rows(chunk), places);
+            // Of another pattern there may be another number of values.
+            to.iter_mut().zip(made.values).for_each(|(to, value)| *to = value);
+            Ok(())
+        };
+        done.put(chunk, rooms.with(|| Places::new(aggregates.count()), smooth));
     });
-    Ok(())
+    done.into_all().collect()
 }
 
-/// Adds a row of F T to `values`, which are zero. For each aggregate that the row interpolates from, `cols` has a block
-/// of one column per vector.
-fn smooth_row<T: Real>(
-    a: &Csr<T>,
-    graph: &Strength,
-    aggregates: &Aggregates,
-    tentative: &Tentative<T>,
-    row: usize,
-    cols: &[Ordinal],
-    values: &mut [T],
-) {
-    if cols.is_empty() {
-        return;
+/// Some rows of P.
+struct Smoothed<T> {
+    /// The number of aggregates that each row interpolates from.
+    lengths: Vec<Offset>,
+    /// These aggregates, ascending in each row.
+    sources: Vec<Ordinal>,
+    /// A value per aggregate and vector.
+    values: Vec<T>,
+}
+
+fused! {
+    /// Forms some rows of F T. `places` has one place per aggregate.
+    fn smooth<T: Real>(
+        a: &Csr<T>, graph: &Strength, aggregates: &Aggregates, tentative: &Tentative<T>, rows: Range<usize>,
+        places: &mut Places,
+    ) -> Smoothed<T> {
+        let (unknowns, vectors, of) = (graph.unknowns(), tentative.vectors, aggregates.assignment());
+        let mut made =
+            Smoothed { lengths: Vec::with_capacity(rows.len()), sources: Vec::new(), values: Vec::new() };
+        let mut strong = Vec::new();
+        // The aggregates of the row in the order in which they occur, each with the number of its block of sums.
+        let (mut found, mut sums): (Vec<(Ordinal, Ordinal)>, Vec<T>) = (Vec::new(), Vec::new());
+        for row in rows {
+            let node = node_of(row, unknowns);
+            found.clear();
+            sums.clear();
+            if of[node] != UNASSIGNED {
+                let filter = Filter::of(a, graph, row, &mut strong);
+                let mut add = |j: usize, node: usize, factor: T| {
+                    // In a matrix that is not symmetric a node may be coupled to one that is coupled to none.
+                    if of[node] == UNASSIGNED {
+                        return;
+                    }
+                    let at = places.of(of[node], found.len());
+                    if at == found.len() {
+                        found.push((of[node], at as Ordinal));
+                        sums.resize(sums.len() + vectors, T::zero());
+                    }
+                    let to = sums[at * vectors..].iter_mut();
+                    to.zip(tentative.row(j)).for_each(|(v, &t)| *v = factor.mul_add(t, *v));
+                };
+                let own = node * unknowns..(node + 1) * unknowns;
+                let before = strong.partition_point(|&(j, _, _)| (j as usize) < own.start);
+                for &(j, other, entry) in &strong[..before] {
+                    add(j as usize, other as usize, filter.scale * entry);
+                }
+                for j in own {
+                    add(j, node, filter.own(j));
+                }
+                for &(j, other, entry) in &strong[before..] {
+                    add(j as usize, other as usize, filter.scale * entry);
+                }
+                places.end_row(found.len());
+                found.sort_unstable();
+            }
+            made.lengths.push(found.len() as Offset);
+            for &(source, block) in &found {
+                made.sources.push(source);
+                made.values.extend_from_slice(&sums[block as usize * vectors..][..vectors]);
+            }
+        }
+        made
     }
-    let (unknowns, vectors, of) = (graph.unknowns(), tentative.vectors, aggregates.assignment());
-    let node = row / unknowns;
-    let filter = Filter::of(a, graph, row);
-    let mut add = |j: usize, factor: T| {
-        let aggregate = of[j / unknowns];
-        if aggregate == UNASSIGNED {
-            return;
-        }
-        let Ok(at) = cols.binary_search(&(aggregate * vectors as Ordinal)) else { return };
-        let to = values[at..].iter_mut().take(vectors);
-        to.zip(tentative.row(j)).for_each(|(v, &t)| *v = factor.mul_add(t, *v));
-    };
-    let mut own = Some(node * unknowns..(node + 1) * unknowns);
-    graph.strong(a, row, |j, entry| {
-        if j / unknowns > node {
-            own.take().into_iter().flatten().for_each(|j| add(j, filter.own(j)));
-        }
-        add(j, filter.scale * entry);
-    });
-    own.into_iter().flatten().for_each(|j| add(j, filter.own(j)));
 }
 
 /// The parts of a row of F besides the strong entries of A.
@@ -288,25 +311,32 @@ struct Filter<T> {
 }
 
 impl<T: Real> Filter<T> {
-    fn of(a: &Csr<T>, graph: &Strength, row: usize) -> Self {
-        let (unknowns, node) = (graph.unknowns(), row / graph.unknowns());
-        let (mut inner, mut beside) = ([T::zero(); MOST_UNKNOWNS], T::zero());
-        let strong = graph.neighbours(node);
-        let mut at = 0;
+    /// Also collects the strong entries of the row: column, node, and value.
+    #[inline(always)]
+    fn of(a: &Csr<T>, graph: &Strength, row: usize, strong: &mut Vec<(Ordinal, Ordinal, T)>) -> Self {
+        let unknowns = graph.unknowns();
+        let (node, (mut inner, mut beside)) = (node_of(row, unknowns), ([T::zero(); MOST_UNKNOWNS], T::zero()));
+        let neighbours = graph.neighbours(node);
+        let (mut at, mut other) = (0, 0);
+        strong.clear();
         let (columns, entries) = a.row(row);
         for (&j, &entry) in columns.iter().zip(entries) {
-            let (other, unknown) = (j as usize / unknowns, j as usize % unknowns);
-            while strong.get(at).is_some_and(|&s| (s as usize) < other) {
+            if j as usize >= (other + 1) * unknowns {
+                other = node_of(j as usize, unknowns);
+            }
+            while neighbours.get(at).is_some_and(|&s| (s as usize) < other) {
                 at += 1;
             }
-            if other != node && strong.get(at) == Some(&(other as Ordinal)) {
+            if other != node && neighbours.get(at) == Some(&(other as Ordinal)) {
                 beside += entry.abs();
+                strong.push((j, other as Ordinal, entry));
             } else {
-                inner[unknown] += entry;
+                inner[j as usize - other * unknowns] += entry;
             }
         }
-        let diagonal = inner[row % unknowns];
-        let others = inner[..unknowns].iter().enumerate().filter(|&(unknown, _)| unknown != row % unknowns);
+        let unknown = row - node * unknowns;
+        let diagonal = inner[unknown];
+        let others = inner[..unknowns].iter().enumerate().filter(|&(k, _)| k != unknown);
         others.for_each(|(_, entry)| beside += entry.abs());
         let scale = -T::from_f64(OMEGA) / diagonal.max(beside);
         let scale = if scale.is_finite() { scale } else { T::zero() };
@@ -316,6 +346,12 @@ impl<T: Real> Filter<T> {
     /// The entry of F in a column of the row's own node.
     fn own(&self, column: usize) -> T {
         let identity = if column == self.row { T::one() } else { T::zero() };
-        self.scale.mul_add(self.inner[column % self.unknowns], identity)
+        self.scale.mul_add(self.inner[column - node_of(column, self.unknowns) * self.unknowns], identity)
     }
+}
+
+/// The node of a row or column. A division takes longer than everything else that is done with an entry.
+#[inline(always)]
+fn node_of(row: usize, unknowns: usize) -> usize {
+    if unknowns == 1 { row } else { row / unknowns }
 }

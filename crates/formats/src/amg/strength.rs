@@ -5,12 +5,12 @@
 //! aggregated with a stiff one across a jump of the coefficients.
 //!
 //! Layout: as CSR without the diagonal, one row per node, neighbours ascending.
-//! Cost: three passes over the entries; 4 bytes per coupling and per node.
+//! Cost: two passes over the entries; 4 bytes per coupling and per node, and the couplings twice during the second pass.
 
 use rayon::prelude::*;
 
 use super::{CHUNK, MOST_UNKNOWNS};
-use crate::csr::pieces;
+use crate::csr::{begins, pieces};
 use crate::index::{Offset, Ordinal, checked};
 use crate::padding::zeroed;
 use crate::{Csr, Error, Real, Result};
@@ -63,8 +63,12 @@ impl Strength {
             let expected = n.next_multiple_of(unknowns);
             return Err(Error::Shape { op: "strength", what: "the list of nodes", found: n, expected });
         }
-        let most = |node| couplings(a, unknowns, node).fold(T::zero(), |most, (_, weight)| most.max(weight));
-        Ok((0..n / unknowns).into_par_iter().with_min_len(CHUNK).map(|node| most(node).recip()).collect())
+        let share = |node| {
+            let mut most = T::zero();
+            couplings(a, unknowns, node, |_, weight| most = most.max(weight));
+            most.recip()
+        };
+        Ok((0..n / unknowns).into_par_iter().with_min_len(CHUNK).map(share).collect())
     }
 
     /// As [`Strength::of`], with the [shares](Strength::shares) of the nodes.
@@ -82,24 +86,29 @@ impl Strength {
         let is_strong = |node: usize, other: Ordinal, weight: T| {
             weight > T::zero() && (weight * shares[node]) * (weight * shares[other as usize]) >= squared
         };
-        let strong =
-            |node: usize| couplings(a, unknowns, node).filter(move |&(other, weight)| is_strong(node, other, weight));
         let mut row_ptr: Vec<Offset> = zeroed(nodes + 1, "couplings")?;
-        row_ptr[1..].par_iter_mut().enumerate().with_min_len(CHUNK).for_each(|(node, count)| {
-            *count = strong(node).count() as Offset;
-        });
-        let mut end = 0usize;
-        for count in &mut row_ptr {
-            end += *count as usize;
-            *count = checked(end, "couplings")?;
-        }
-        let mut neighbours: Vec<Ordinal> = zeroed(end, "couplings")?;
-        let lengths = row_ptr.windows(CHUNK + 1).step_by(CHUNK).map(|ends| (ends[CHUNK] - ends[0]) as usize);
-        let whole = nodes / CHUNK * CHUNK;
-        let last = (row_ptr[nodes] - row_ptr[whole]) as usize;
-        pieces(&mut neighbours, lengths.chain([last])).into_par_iter().enumerate().for_each(|(chunk, places)| {
-            let nodes = chunk * CHUNK..nodes.min((chunk + 1) * CHUNK);
-            places.iter_mut().zip(nodes.flat_map(strong)).for_each(|(place, (other, _))| *place = other);
+        let chunk_of = |(chunk, ends): (usize, &mut [Offset])| {
+            let mut found: Vec<Ordinal> = Vec::new();
+            for (i, end) in ends.iter_mut().enumerate() {
+                let node = chunk * CHUNK + i;
+                couplings(a, unknowns, node, |other, weight| {
+                    if is_strong(node, other, weight) {
+                        found.push(other);
+                    }
+                });
+                *end = found.len() as Offset;
+            }
+            found
+        };
+        let found: Vec<Vec<Ordinal>> = row_ptr[1..].par_chunks_mut(CHUNK).enumerate().map(chunk_of).collect();
+        let mut lengths: Vec<usize> = found.iter().map(Vec::len).collect();
+        let mut neighbours: Vec<Ordinal> = zeroed(lengths.iter().sum(), "couplings")?;
+        let places = pieces(&mut neighbours, lengths.iter().copied());
+        checked(begins(&mut lengths), "couplings")?;
+        let joined = row_ptr[1..].par_chunks_mut(CHUNK).zip(places).zip(lengths).zip(found);
+        joined.for_each(|(((ends, place), begin), found)| {
+            place.copy_from_slice(&found);
+            ends.iter_mut().for_each(|end| *end += begin as Offset);
         });
         Ok(Self { row_ptr, neighbours, unknowns })
     }
@@ -122,81 +131,41 @@ impl Strength {
         &self.neighbours[self.row_ptr[node] as usize..self.row_ptr[node + 1] as usize]
     }
 
-    /// Calls `f` with column and value of the entries of a row of `a` between strongly coupled nodes, in stored order.
-    pub(super) fn strong<T: Real>(&self, a: &Csr<T>, row: usize, mut f: impl FnMut(usize, T)) {
-        let (strong, mut at) = (self.neighbours(row / self.unknowns), 0);
-        let (columns, entries) = a.row(row);
-        for (&j, &entry) in columns.iter().zip(entries) {
-            let other = j / self.unknowns as Ordinal;
-            while strong.get(at).is_some_and(|&s| s < other) {
-                at += 1;
-            }
-            if strong.get(at) == Some(&other) {
-                f(j as usize, entry);
-            }
-        }
-    }
-
-    /// The nodes that a node is strongly coupled to, ascending, each with the weight between the two in `a`, the matrix
-    /// that the graph was made from.
-    pub(super) fn weighted<'a, T: Real>(
-        &'a self,
-        a: &'a Csr<T>,
-        node: usize,
-    ) -> impl Iterator<Item = (Ordinal, T)> + 'a {
+    /// Calls `f` with the nodes that a node is strongly coupled to, ascending, each with the weight between the two in
+    /// `a`, the matrix that the graph was made from.
+    pub(super) fn weighted<T: Real>(&self, a: &Csr<T>, node: usize, mut f: impl FnMut(Ordinal, T)) {
         let mut strong = self.neighbours(node).iter().peekable();
-        couplings(a, self.unknowns, node).filter(move |(other, _)| strong.next_if_eq(&other).is_some())
+        couplings(a, self.unknowns, node, |other, weight| {
+            if strong.next_if_eq(&&other).is_some() {
+                f(other, weight);
+            }
+        });
     }
 }
 
-/// The other nodes of a node's rows, ascending, each with the largest magnitude between the two.
-fn couplings<T: Real>(a: &Csr<T>, unknowns: usize, node: usize) -> Couplings<'_, T> {
-    let (begin, end) = (a.row_ptr()[node * unknowns] as usize, a.row_ptr()[(node + 1) * unknowns] as usize);
-    let rows = match unknowns {
-        1 => Rows::One(&a.col_idx()[begin..end], &a.values()[begin..end]),
-        _ => Rows::Several((node * unknowns..(node + 1) * unknowns).map(|row| a.row(row)).collect()),
-    };
-    Couplings { rows, unknowns, node }
-}
-
-/// The rows of a node that are still to be read.
-enum Rows<'a, T> {
-    One(&'a [Ordinal], &'a [T]),
-    Several(Vec<(&'a [Ordinal], &'a [T])>),
-}
-
-/// See [`couplings`].
-struct Couplings<'a, T> {
-    rows: Rows<'a, T>,
-    unknowns: usize,
-    node: usize,
-}
-
-impl<T: Real> Iterator for Couplings<'_, T> {
-    type Item = (Ordinal, T);
-    fn next(&mut self) -> Option<(Ordinal, T)> {
-        loop {
-            let (other, weight) = match &mut self.rows {
-                Rows::One(cols, values) => {
-                    let ((&first, cols_left), (value, values_left)) = (cols.split_first()?, values.split_first()?);
-                    (*cols, *values) = (cols_left, values_left);
-                    (first, value.abs())
-                }
-                Rows::Several(rows) => {
-                    let of = |j: Ordinal| j as usize / self.unknowns;
-                    let other = rows.iter().filter_map(|(cols, _)| cols.first()).map(|&j| of(j)).min()?;
-                    let mut weight = T::zero();
-                    for (cols, values) in rows {
-                        let count = cols.iter().take_while(|&&j| of(j) == other).count();
-                        weight = values[..count].iter().fold(weight, |most, v| most.max(v.abs()));
-                        (*cols, *values) = (&cols[count..], &values[count..]);
-                    }
-                    (other as Ordinal, weight)
-                }
-            };
-            if other as usize != self.node {
-                return Some((other, weight));
-            }
+/// Calls `f` with the other nodes of a node's rows, ascending, each with the largest magnitude between the two.
+#[inline(always)]
+fn couplings<T: Real>(a: &Csr<T>, unknowns: usize, node: usize, mut f: impl FnMut(Ordinal, T)) {
+    if unknowns == 1 {
+        let (cols, values) = a.row(node);
+        let others = cols.iter().zip(values).filter(|(other, _)| **other as usize != node);
+        return others.for_each(|(&other, v)| f(other, v.abs()));
+    }
+    // What is left of each row.
+    let mut rows = [(&[][..], &[][..]); MOST_UNKNOWNS];
+    let rows = &mut rows[..unknowns];
+    rows.iter_mut().enumerate().for_each(|(k, row)| *row = a.row(node * unknowns + k));
+    while let Some(&first) = rows.iter().filter_map(|(cols, _)| cols.first()).min() {
+        let other = first / unknowns as Ordinal;
+        let end = (other + 1) * unknowns as Ordinal;
+        let mut weight = T::zero();
+        for (cols, values) in &mut *rows {
+            let count = cols.iter().take_while(|&&j| j < end).count();
+            weight = values[..count].iter().fold(weight, |most, v| most.max(v.abs()));
+            (*cols, *values) = (&cols[count..], &values[count..]);
+        }
+        if other as usize != node {
+            f(other, weight);
         }
     }
 }

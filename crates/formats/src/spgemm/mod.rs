@@ -16,12 +16,14 @@
 //! Reference: Gustavson 1978, Two fast algorithms for sparse matrices: multiplication and permuted transposition.
 
 mod numeric;
+pub(crate) mod once;
 mod symbolic;
 
 use std::ops::Mul;
 use std::sync::{Mutex, PoisonError};
 
 use self::numeric::{Pattern, values_of};
+pub use self::once::{triple_product, triple_product_by};
 use self::symbolic::{ColumnSet, columns, cut, is_scattered};
 use crate::csr::pieces;
 use crate::index::{Offset, Ordinal, checked};
@@ -91,8 +93,16 @@ const WIDE: u64 = 16;
 #[doc(alias = "spgemm")]
 #[doc(alias = "matmul")]
 pub fn product<T: Real>(a: &Csr<T>, b: &Csr<T>) -> Result<Csr<T>> {
-    let (plan, mut c) = SpgemmPlan::symbolic(a, b)?;
-    plan.numeric(a, b, &mut c)?;
+    product_by(&RayonTeam, a, b)
+}
+
+/// As [`product`], by the threads of `team`.
+///
+/// # Errors
+/// As [`product`].
+pub(crate) fn product_by<T: Real>(team: &impl Team, a: &Csr<T>, b: &Csr<T>) -> Result<Csr<T>> {
+    let (plan, mut c) = SpgemmPlan::symbolic_by(team, a, b)?;
+    plan.numeric_by(team, a, b, &mut c)?;
     Ok(c)
 }
 

@@ -3,7 +3,9 @@
 use std::ops::Range;
 
 use super::Way;
+use crate::fused::fused;
 use crate::index::{Offset, Ordinal};
+use crate::prefetch::prefetch;
 use crate::{Csr, Real};
 
 /// Rows of B are prefetched this many entries of A before their use.
@@ -16,26 +18,10 @@ pub(super) struct Pattern<'a> {
     pub(super) col_idx: &'a [Ordinal],
 }
 
-/// Computes the values of these rows of C. `sums` is +0 before and after. It is also compiled for processors with FMA,
-/// on which it is many times as fast and gives the same bits.
-pub(super) fn values_of<T: Real>(
-    way: Way,
-    a: &Csr<T>,
-    b: &Csr<T>,
-    rows: Range<usize>,
-    pattern: Pattern<'_>,
-    sums: &mut [T],
-    out: &mut [T],
-) {
-    #[inline(always)]
-    fn body<T: Real>(
-        way: Way,
-        a: &Csr<T>,
-        b: &Csr<T>,
-        rows: Range<usize>,
-        pattern: Pattern<'_>,
-        sums: &mut [T],
-        out: &mut [T],
+fused! {
+    /// Computes the values of these rows of C. `sums` is +0 before and after.
+    pub(super) fn values_of<T: Real>(
+        way: Way, a: &Csr<T>, b: &Csr<T>, rows: Range<usize>, pattern: Pattern<'_>, sums: &mut [T], out: &mut [T],
     ) {
         match way {
             Way::Near => accumulate::<T, false>(a, b, rows, pattern, sums, out),
@@ -43,24 +29,6 @@ pub(super) fn values_of<T: Real>(
             Way::Search => search(a, b, rows, pattern, out),
         }
     }
-    #[cfg(target_arch = "x86_64")]
-    if is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma") {
-        #[target_feature(enable = "avx2,fma")]
-        fn fused<T: Real>(
-            way: Way,
-            a: &Csr<T>,
-            b: &Csr<T>,
-            rows: Range<usize>,
-            pattern: Pattern<'_>,
-            sums: &mut [T],
-            out: &mut [T],
-        ) {
-            body(way, a, b, rows, pattern, sums, out);
-        }
-        // SAFETY: the processor has both features.
-        return unsafe { fused(way, a, b, rows, pattern, sums, out) };
-    }
-    body(way, a, b, rows, pattern, sums, out);
 }
 
 /// [`Way::Near`], or [`Way::Scattered`] if `ASK`.
@@ -134,18 +102,4 @@ pub(super) fn ask<T: Real, const VALUES: bool>(a: &Csr<T>, b: &Csr<T>, entry: us
             prefetch(b.values(), end);
         }
     }
-}
-
-/// Prefetches the cache line of `slice[at]`, which may lie at the end or beyond: this is a hint and never faults.
-#[inline(always)]
-fn prefetch<E>(slice: &[E], at: usize) {
-    #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
-        // SAFETY: a prefetch of any address is allowed, and the pointer is computed without claiming that it lies
-        // inside.
-        unsafe { _mm_prefetch::<_MM_HINT_T0>(slice.as_ptr().wrapping_add(at).cast()) };
-    }
-    #[cfg(not(target_arch = "x86_64"))]
-    let _ = (slice, at);
 }
