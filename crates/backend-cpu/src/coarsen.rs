@@ -8,7 +8,7 @@ use std::sync::Arc;
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Coarsen, Coarser, Converted, Prolongation, Result, Scaling};
 use spandrel_formats::amg::{self, Aggregates, Strength, Tentative, smooth_again, smoothed};
-use spandrel_formats::{Csr, Ordinal, Real, SpgemmPlan, TransposePlan, product};
+use spandrel_formats::{Csr, Ordinal, Real, SpgemmPlan, TransposePlan, triple_product_by};
 
 use crate::spgemm::typed;
 use crate::{Cpu, CpuCsr, Vector};
@@ -81,7 +81,7 @@ impl<T: Real> Coarsen<Csr<T>> for Cpu {
         expect_len("galerkin", "a row of A", a.ncols(), a.nrows())?;
         expect_len("galerkin", "a column of P", p.nrows(), a.nrows())?;
         let transposed = p.try_transpose().map_err(typed)?;
-        let coarse = product(&transposed, &product(a, p).map_err(typed)?).map_err(typed)?;
+        let coarse = triple_product_by(self.threads(), &transposed, a, p).map_err(typed)?;
         Ok((self.made(transposed)?, self.made(coarse)?))
     }
 
@@ -129,10 +129,16 @@ impl<T: Real> Coarsen<Csr<T>> for Cpu {
         let m = m.host();
         expect_scales(m, left, right)?;
         let left = left.as_slice();
-        self.made(match right.map(Vector::as_slice) {
+        let mut made = self.made(match right.map(Vector::as_slice) {
             None => m.map_entries(|row, _, v| v * left[row]),
             Some(right) => m.map_entries(|row, col, v| v * (right[col] * left[row])),
-        })
+        })?;
+        made.resident = made.resident.with_slices(self);
+        if let Some((storage, spmv_bytes)) = made.resident.of_slices() {
+            made.storage += storage;
+            made.spmv_bytes = spmv_bytes;
+        }
+        Ok(made)
     }
 
     fn scaled_into(
@@ -142,28 +148,32 @@ impl<T: Real> Coarsen<Csr<T>> for Cpu {
         right: Option<&Vector<T>>,
         to: &mut CpuCsr<T>,
     ) -> Result<()> {
-        let (m, to) = (m.host(), to.host_mut());
+        let m = m.host();
         expect_scales(m, left, right)?;
-        expect_len("scaled_into", "a column", to.nrows(), m.nrows())?;
-        expect_len("scaled_into", "the values", to.nnz(), m.nnz())?;
+        expect_len("scaled_into", "a column", to.host().nrows(), m.nrows())?;
+        expect_len("scaled_into", "the values", to.host().nnz(), m.nnz())?;
         let (left, right) = (left.as_slice(), right.map(Vector::as_slice));
-        to.overwrite_rows(|row, _, to| {
-            let (cols, values) = m.row(row);
-            match right {
-                None => to.iter_mut().zip(values).for_each(|(to, &v)| *to = v * left[row]),
-                Some(right) => to
-                    .iter_mut()
-                    .zip(cols.iter().zip(values))
-                    .for_each(|(to, (&col, &v))| *to = v * (right[col as usize] * left[row])),
-            }
-        });
-        Ok(())
+        to.rewrite(self, |to| {
+            to.overwrite_rows(|row, _, to| {
+                let (cols, values) = m.row(row);
+                match right {
+                    None => to.iter_mut().zip(values).for_each(|(to, &v)| *to = v * left[row]),
+                    Some(right) => to
+                        .iter_mut()
+                        .zip(cols.iter().zip(values))
+                        .for_each(|(to, (&col, &v))| *to = v * (right[col as usize] * left[row])),
+                }
+            });
+            Ok(())
+        })
     }
 
     fn copy_values(&self, from: &CpuCsr<T>, to: &mut CpuCsr<T>) -> Result<()> {
         expect_len("copy_values", "the values", from.host().nnz(), to.host().nnz())?;
-        to.host_mut().values_mut().copy_from_slice(from.host().values());
-        Ok(())
+        to.rewrite(self, |to| {
+            to.values_mut().copy_from_slice(from.host().values());
+            Ok(())
+        })
     }
 
     fn add_to_diagonal(&self, a: &mut CpuCsr<T>, d: &Vector<T>) -> Result<()> {

@@ -1,7 +1,8 @@
 //! CSR on the CPU.
 //!
 //! Layout: the host matrix itself, shared, and a partition of its rows by bytes. Cost:
-//! [`spandrel_formats::Traffic::spmv_bytes`].
+//! [`spandrel_formats::Traffic::spmv_bytes`]. A matrix that many products read also has its entries in SELL, where
+//! rows of different length do not mislead the branch predictor.
 //! Order: stored. A row is one chain of `fma`, and the processor overlaps the chains of neighbouring rows. The
 //! transposed product scatters by the plan of [`crate::csc`], which is made at the first use.
 
@@ -10,11 +11,13 @@ use std::sync::{Arc, OnceLock};
 
 use spandrel_backend::error::expect_len;
 use spandrel_backend::{Coeff, Converted, Download, Gate, Load, Order, Result, SpmvTransposed, UpdateValues};
-use spandrel_formats::{Csr, Offset, Ordinal, Real, Traffic};
+use spandrel_formats::sell::{DEFAULT_C, DEFAULT_SIGMA};
+use spandrel_formats::{Csr, Format, Offset, Ordinal, Real, Sell, Traffic};
 
 use crate::csc::{Scatter, spmv_scattered};
 use crate::partition::Partition;
 use crate::product::{Rows, spmm_by_rows, spmv_by_rows};
+use crate::sell::CpuSell;
 use crate::simd::{Simd, fma, prefetch, simd_fn};
 use crate::vector::copied;
 use crate::{Cpu, Scalar, Vector};
@@ -25,6 +28,53 @@ pub struct CpuCsr<T> {
     host: Arc<Csr<T>>,
     partition: Partition,
     transposed: OnceLock<Scatter>,
+    /// The same entries in SELL, for products.
+    slices: Option<CpuSell<T>>,
+}
+
+/// A matrix gets slices if they have at most this many places per entry. With more, products in SELL read more bytes
+/// than they save time.
+const MOST_PLACES: f64 = 1.15;
+/// Rows that are longer than this on average gain nothing from slices.
+const LONG: usize = 40;
+
+impl<T: Real> CpuCsr<T> {
+    /// Also stores the entries in SELL, if products gain from that.
+    pub(crate) fn with_slices(mut self, cpu: &Cpu) -> Self {
+        self.slices = slices(cpu, &self.host);
+        self
+    }
+
+    /// Bytes of the slices, and those of a product with them.
+    pub(crate) fn of_slices(&self) -> Option<(u64, u64)> {
+        self.slices.as_ref().map(CpuSell::traffic)
+    }
+
+    /// Overwrites values of the host's matrix, which is copied first if it is also used elsewhere.
+    ///
+    /// # Errors
+    /// Those of `write`.
+    pub(crate) fn rewrite(&mut self, cpu: &Cpu, write: impl FnOnce(&mut Csr<T>) -> Result<()>) -> Result<()> {
+        let had_slices = self.slices.take().is_some();
+        write(Arc::make_mut(&mut self.host))?;
+        if had_slices {
+            self.slices = slices(cpu, &self.host);
+        }
+        Ok(())
+    }
+}
+
+/// The slices of a matrix, if products gain from them.
+fn slices<T: Real>(cpu: &Cpu, csr: &Csr<T>) -> Option<CpuSell<T>> {
+    if cpu.simd() != Simd::Avx512 || csr.nnz() == 0 || csr.nnz() > LONG * csr.nrows() {
+        return None;
+    }
+    let (_, ends) = Sell::<T>::slices_of(csr.row_ptr(), DEFAULT_C, DEFAULT_SIGMA).ok()?;
+    let places = ends.last().map_or(0, |&widths| widths as usize * DEFAULT_C);
+    if places as f64 > MOST_PLACES * csr.nnz() as f64 {
+        return None;
+    }
+    cpu.load(Arc::new(Sell::from_csr(csr).ok()?)).ok()
 }
 
 impl<T> CpuCsr<T> {
@@ -33,11 +83,12 @@ impl<T> CpuCsr<T> {
         &self.host
     }
 
-    /// The host's matrix, for writing; copied first if it is also used elsewhere.
+    /// The host's matrix, for writing; copied first if it is also used elsewhere. It loses its slices.
     pub(crate) fn host_mut(&mut self) -> &mut Csr<T>
     where
         T: Clone,
     {
+        self.slices = None;
         Arc::make_mut(&mut self.host)
     }
 }
@@ -57,7 +108,7 @@ unsafe impl<T: Real> Load<Csr<T>> for Cpu {
 
     fn load(&self, host: Arc<Csr<T>>) -> Result<CpuCsr<T>> {
         let partition = by_entries::<T>(self, host.row_ptr());
-        Ok(CpuCsr { host, partition, transposed: OnceLock::new() })
+        Ok(CpuCsr { host, partition, transposed: OnceLock::new(), slices: None })
     }
 }
 
@@ -87,8 +138,10 @@ impl<T: Real> Download<Csr<T>> for Cpu {
 impl<T: Real> UpdateValues<Csr<T>> for Cpu {
     fn update_values(&self, m: &mut CpuCsr<T>, values: &[T]) -> Result<()> {
         expect_len("update_values", "values", values.len(), m.host.nnz())?;
-        Arc::make_mut(&mut m.host).values_mut().copy_from_slice(values);
-        Ok(())
+        m.rewrite(self, |host| {
+            host.values_mut().copy_from_slice(values);
+            Ok(())
+        })
     }
     fn update_values_from(&self, m: &mut CpuCsr<T>, values: &Vector<T>) -> Result<()> {
         UpdateValues::<Csr<T>>::update_values(self, m, values.as_slice())
@@ -152,7 +205,7 @@ impl<T: Real> Rows<T> for CpuCsr<T> {
     }
 }
 
-spmv_by_rows!(Csr);
+spmv_by_rows!(Csr, slices);
 spmm_by_rows!(Csr);
 
 impl<T: Real> SpmvTransposed<Csr<T>> for Cpu {
@@ -180,5 +233,62 @@ impl<T: Real> SpmvTransposed<Csr<T>> for Cpu {
             }
         };
         spmv_scattered("spmv_transposed", self, gate, a, plan, ptr, idx, values, x, b, y)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use spandrel_backend::{Backend, Coarsen, Mat};
+    use spandrel_formats::generate;
+
+    use super::*;
+
+    /// Products with slices have the bits of those without, also after new values. Only processors with AVX-512 have
+    /// slices.
+    #[test]
+    fn slices_change_no_bits() {
+        let cpu = Cpu::new();
+        let a = generate::csr::<f64>("electrostatic:n=5000").unwrap();
+        let n = a.nrows();
+        let ones = Vector::from_host(&cpu, &vec![1.0; n]).unwrap();
+        let x = Vector::from_host(&cpu, &(0..n).map(|i| (i % 17) as f64 - 7.5).collect::<Vec<_>>()).unwrap();
+        let plain = cpu.load(Arc::new(a.clone())).unwrap();
+        let mut sliced = Coarsen::<Csr<f64>>::scaled(&cpu, &plain, &ones, None).unwrap().resident;
+        let has_slices = cpu.simd() == Simd::Avx512;
+        assert_eq!(sliced.slices.is_some(), has_slices);
+        let of = |m: &CpuCsr<f64>| {
+            let (mut y, mut r) =
+                (Vector::from_host(&cpu, &vec![f64::NAN; n]).unwrap(), Vector::zeros(&cpu, n).unwrap());
+            let (mut dot, mut norm) =
+                (Backend::<f64>::scalar(&cpu, 0.0).unwrap(), Backend::<f64>::scalar(&cpu, 0.0).unwrap());
+            cpu.spmv_dot(None, m, &x, &mut y, &x, &mut dot, Some(&mut norm)).unwrap();
+            cpu.residual(None, m, &x, &y, &mut r).unwrap();
+            cpu.spmv(None, Coeff::host(-2.0), m, &x, Coeff::host(0.5), &mut y).unwrap();
+            let bits = |v: &Vector<f64>| v.as_slice().iter().map(|v| v.to_bits()).collect::<Vec<_>>();
+            (bits(&y), bits(&r), dot.0.to_bits(), norm.0.to_bits())
+        };
+        assert_eq!(of(&sliced), of(&plain));
+        let other = cpu.load(Arc::new(a.map_entries(|i, j, v| v * (1.0 + ((i + 3 * j) % 5) as f64)))).unwrap();
+        Coarsen::<Csr<f64>>::scaled_into(&cpu, &other, &ones, None, &mut sliced).unwrap();
+        assert_eq!((of(&sliced), sliced.slices.is_some()), (of(&other), has_slices));
+        Coarsen::<Csr<f64>>::copy_values(&cpu, &plain, &mut sliced).unwrap();
+        assert_eq!((of(&sliced), sliced.slices.is_some()), (of(&plain), has_slices));
+        UpdateValues::<Csr<f64>>::update_values(&cpu, &mut sliced, other.host().values()).unwrap();
+        assert_eq!((of(&sliced), sliced.slices.is_some()), (of(&other), has_slices));
+        // An operation that writes the matrix itself leaves no old slices behind.
+        Coarsen::<Csr<f64>>::add_to_diagonal(&cpu, &mut sliced, &ones).unwrap();
+        let mut wanted = cpu.load(Arc::clone(&other.host)).unwrap();
+        Coarsen::<Csr<f64>>::add_to_diagonal(&cpu, &mut wanted, &ones).unwrap();
+        assert_eq!(of(&sliced), of(&wanted));
+        assert!(Mat::<Cpu, Csr<f64>>::load(&cpu, a).unwrap().resident().slices.is_none());
+    }
+
+    #[test]
+    fn long_rows_and_much_padding_get_no_slices() {
+        let cpu = Cpu::new();
+        let of = |spec: &str| slices(&cpu, &generate::csr::<f64>(spec).unwrap()).is_some();
+        // The last slice of 40 rows has 24 lanes of padding.
+        assert_eq!([of("banded:n=2000,d=65"), of("poisson1d:40")], [false, false]);
+        assert_eq!(of("poisson1d:4096"), cpu.simd() == Simd::Avx512);
     }
 }

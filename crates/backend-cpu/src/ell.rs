@@ -121,6 +121,11 @@ mod avx512 {
                             $strip::<4>(m, columns.clone(), ahead, x, at, out.as_mut_ptr());
                             at += 4 * $lanes;
                         }
+                        // A slice of 32 rows is two vectors of f32. One at a time would wait for each gather.
+                        while at + 2 * $lanes <= out.len() {
+                            $strip::<2>(m, columns.clone(), ahead, x, at, out.as_mut_ptr());
+                            at += 2 * $lanes;
+                        }
                         while at + $lanes <= out.len() {
                             $strip::<1>(m, columns.clone(), ahead, x, at, out.as_mut_ptr());
                             at += $lanes;

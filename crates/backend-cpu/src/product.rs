@@ -273,9 +273,24 @@ pub(crate) fn spmv_dot<T: Real, M: Rows<T>>(
     Ok(())
 }
 
-/// Implements [`spandrel_backend::Spmv`] for a format whose resident form is [`Rows`].
+/// Calls a product of [`crate::product`] with a resident matrix, or with its slices if it has any.
+macro_rules! by_rows {
+    ($call:ident($be:expr, $gate:expr, [$($before:expr),*] $m:expr, $($after:expr),*)) => {
+        $crate::product::$call($be, $gate, $($before,)* $m, $($after),*)
+    };
+    ($slices:ident $call:ident($be:expr, $gate:expr, [$($before:expr),*] $m:expr, $($after:expr),*)) => {
+        match &$m.$slices {
+            Some(slices) => $crate::product::$call($be, $gate, $($before,)* slices, $($after),*),
+            None => $crate::product::$call($be, $gate, $($before,)* $m, $($after),*),
+        }
+    };
+}
+pub(crate) use by_rows;
+
+/// Implements [`spandrel_backend::Spmv`] for a format whose resident form is [`Rows`]. With the name of a field, that
+/// field may hold another form with the same rows, which is then multiplied with.
 macro_rules! spmv_by_rows {
-    ($Format:ident) => {
+    ($Format:ident $(, $slices:ident)?) => {
         impl<T: ::spandrel_formats::Real> ::spandrel_backend::Spmv<$Format<T>> for $crate::Cpu {
             fn order(&self) -> ::spandrel_backend::Order {
                 ::spandrel_backend::Order::Stored
@@ -290,7 +305,7 @@ macro_rules! spmv_by_rows {
                 b: ::spandrel_backend::Coeff<'_, T, $crate::Scalar<T>>,
                 y: &mut $crate::Vector<T>,
             ) -> ::spandrel_backend::Result<()> {
-                $crate::product::spmv(self, gate, a, m, x, b, y)
+                $crate::product::by_rows!($($slices)? spmv(self, gate, [a] m, x, b, y))
             }
 
             fn residual(
@@ -301,7 +316,7 @@ macro_rules! spmv_by_rows {
                 x: &$crate::Vector<T>,
                 r: &mut $crate::Vector<T>,
             ) -> ::spandrel_backend::Result<()> {
-                $crate::product::residual(self, gate, m, b, x, r)
+                $crate::product::by_rows!($($slices)? residual(self, gate, [] m, b, x, r))
             }
 
             fn spmv_dot(
@@ -314,7 +329,7 @@ macro_rules! spmv_by_rows {
                 wy: &mut $crate::Scalar<T>,
                 yy: Option<&mut $crate::Scalar<T>>,
             ) -> ::spandrel_backend::Result<()> {
-                $crate::product::spmv_dot(self, gate, m, x, y, w, wy, yy)
+                $crate::product::by_rows!($($slices)? spmv_dot(self, gate, [] m, x, y, w, wy, yy))
             }
         }
     };

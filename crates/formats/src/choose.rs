@@ -121,10 +121,8 @@ fn best_of<T: Real>(csr: &Csr<T>, profile: &Profile, candidates: Vec<Candidate>)
         let cost = |name| candidates.iter().find(|c| c.name == name).and_then(weighted).unwrap_or(f64::INFINITY);
         let saved = cost("csr") - cost(format);
         let percent = 100.0 * saved / cost("csr");
-        let reason = match profile.memory.resident_rate {
-            None => "as the caches hold the matrix",
-            Some(_) => "as its access is more regular",
-        };
+        let is_held = profile.memory.resident_rate.is_none() && bytes <= profile.memory.resident;
+        let reason = if is_held { "as the caches hold the matrix" } else { "as its access is more regular" };
         if saved >= WORTH_TELLING {
             format!("{shape}, expected {percent:.0} % less time per product than csr, {reason}")
         } else {

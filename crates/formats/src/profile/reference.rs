@@ -37,12 +37,12 @@ pub(super) fn profile() -> Profile {
             sell: cost(2.0, 0.842, 0.2740),
             dia: cost(48.5, 0.000, 0.1086),
             bdia: cost(46.8, 0.000, 0.1090),
-            hyb: cost(141.0, 1.318, 0.3110),
+            hyb: cost(141.0, 1.318, 0.3110).map(|hyb| Cost { efficiency: 0.9, ..hyb }),
             bsr: cost(16.5, 2.105, 0.1700),
             // BSR with a mask, which a whole product does not need.
             bsrx: None,
-            hec: cost(27.7, 0.416, 0.2900),
-            hmec: cost(33.1, 0.409, 0.2850),
+            hec: cost(27.7, 0.416, 0.2900).map(|hec| Cost { efficiency: 0.9, ..hec }),
+            hmec: cost(33.1, 0.409, 0.2850).map(|hmec| Cost { efficiency: 0.9, ..hmec }),
             dense: cost(17.1, 0.000, 0.0738),
         },
         triangles: Triangles {
