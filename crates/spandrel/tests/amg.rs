@@ -26,6 +26,7 @@ fn a_large_mesh_without_a_grid_gets_it_by_default_and_a_box_does_not() {
     let mut solver = cpu().build(a).unwrap();
     let text = solver.plan().to_string();
     assert!(text.contains("amg") && text.contains("scalar elliptic problem"), "{text}");
+    assert_eq!(solver.plan().precision, Precision::Mixed);
     let solution = solver.solve(&b).unwrap();
     assert!(solution.outcome.status.is_converged() && solution.outcome.iterations <= 30, "{}", solution.outcome);
     assert!(solution.attempts.is_empty());
@@ -34,6 +35,24 @@ fn a_large_mesh_without_a_grid_gets_it_by_default_and_a_box_does_not() {
         let plan = cpu().build(matrix(spec)).unwrap();
         assert!(!plan.plan().to_string().contains("amg"), "{spec}: {}", plan.plan());
     }
+}
+
+/// Two meshes that are not connected, the second in units that f32 does not reach beside those of the first.
+#[test]
+fn a_hierarchy_that_f32_cannot_hold_is_made_in_f64() {
+    let one = matrix("electrostatic:n=30000");
+    let n = one.nrows();
+    let entries = |first: usize, scale: f64| {
+        let row = |i: usize| one.row(i).0.iter().zip(one.row(i).1).map(move |(&j, &v)| (i, j as usize, v));
+        let one = (0..n).flat_map(row).collect::<Vec<_>>();
+        one.into_iter().map(move |(i, j, v)| (first + i, first + j, scale * v))
+    };
+    let a = Csr::from_triplets(2 * n, 2 * n, entries(0, 1.0).chain(entries(n, 1e-60))).unwrap();
+    let mut solver = cpu().build(a).unwrap();
+    assert!(matches!(solver.plan().preconditioner, Precond::Amg(_)), "{}", solver.plan());
+    assert_eq!(solver.plan().precision, Precision::Native);
+    let solution = solver.solve(&vec![1.0; 2 * n]).unwrap();
+    assert!(solution.outcome.status.is_converged(), "{}", solution.outcome);
 }
 
 #[test]

@@ -288,7 +288,7 @@ impl AmgExpected {
     }
 
     /// Milliseconds of CG with algebraic multigrid that needs this many cycles, set-up included, for a matrix with this
-    /// number of rows and entries.
+    /// number of rows and entries. The cycle is in f32.
     pub fn whole<T: Real>((n, nnz): (usize, u64), cycles: f64, options: &AmgOptions, profile: &Profile) -> f64 {
         let (n, nnz, element) = (n as f64, nnz as f64, T::BYTES as f64);
         let Profile { memory, iteration, .. } = profile;
@@ -296,7 +296,9 @@ impl AmgExpected {
         let product = (4.0 + element) * nnz;
         let common = product + 13.0 * element * n;
         let smoothing = 2.0 * options.degree as f64 * COMPLEXITY;
-        let cycle = (smoothing + BETWEEN) * product + COMPLEXITY * (10.0 + 12.0 * options.degree as f64) * element * n;
+        let inner = size_of::<f32>() as f64;
+        let cycle = (smoothing + BETWEEN) * (4.0 + inner) * nnz
+            + COMPLEXITY * (10.0 + 12.0 * options.degree as f64) * inner * n;
         // A device with its own memory receives the matrix, and makes everything else there.
         let setup = iteration.coarsening + iteration.coarsening_shared / memory.units.max(1) as f64;
         let whole = cycles * ((common + cycle) * byte + GRIDS * CALLS * iteration.call)

@@ -182,7 +182,19 @@ where
     setup.begin(Stage::SetUp, plan.preconditioner)?;
     let n = plan.nrows;
     let narrowing = Narrowing::of(&supply);
-    let m: Boxed<f32, B> = make(be, &narrowing, plan, setup)?;
+    // If the policy chose f32, f64 comes before another preconditioner.
+    let otherwise = if plan.is_narrowed { plan.otherwise.take() } else { None };
+    let m: Boxed<f32, B> = match make(be, &narrowing, plan, setup) {
+        Err(error) if plan.is_narrowed && !matches!(error, Error::Interrupted { .. }) => {
+            setup.note(&format!("{} failed in f32 ({error}), so it is made in f64", plan.preconditioner))?;
+            drop(narrowing);
+            plan.widen();
+            plan.otherwise = otherwise;
+            return native(be, supply, plan, setup);
+        }
+        made => made?,
+    };
+    plan.otherwise = plan.otherwise.or(otherwise);
     let exponent = narrowing.exponent();
     drop(narrowing);
     let m: Boxed<f64, B> = Box::new(Mixed::new(be, m, n, exponent)?);

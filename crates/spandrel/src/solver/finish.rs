@@ -417,6 +417,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         let mut plan = self.plan.clone();
         (plan.method, plan.restart) = (Method::Gmres, RESTART);
         (plan.preconditioner, plan.standby, plan.stronger) = (Precond::Ilut(IlutOptions::default()), None, None);
+        plan.widen();
         if let (false, None) = (plan.symmetric, self.settings.scale)
             && let Ok(Some(matched)) = Preparation::of(Scale::Match, &*self.host, false)
         {

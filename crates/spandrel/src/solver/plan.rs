@@ -90,6 +90,8 @@ pub struct Plan {
     pub(super) near_null: Option<Arc<Vec<f64>>>,
     /// The scaling, if it changes anything.
     pub(super) preparation: Option<Arc<Preparation>>,
+    /// Whether the policy put the preconditioner into f32, and not the settings.
+    pub(super) is_narrowed: bool,
     /// Whether another method may take over.
     pub(super) method_is_open: bool,
     /// Whether a complete factorisation may take over, or was chosen by the policy.
@@ -159,6 +161,20 @@ impl Plan {
         Means { options: self.direct_options::<T>(), limit: self.memory_limit, profile }
     }
 
+    /// Puts a preconditioner that the policy chose into f32, if the matrix is in f64.
+    pub(super) fn narrow(&mut self) {
+        if self.element == "f64" && self.precision == Precision::Native {
+            (self.precision, self.is_narrowed) = (Precision::Mixed, true);
+        }
+    }
+
+    /// Undoes [`Plan::narrow`], for another preconditioner.
+    pub(super) fn widen(&mut self) {
+        if std::mem::take(&mut self.is_narrowed) {
+            self.precision = Precision::Native;
+        }
+    }
+
     /// Switches to a complete factorisation. The present plan is kept, for a matrix that factors do not serve; nothing
     /// stronger serves it either.
     pub(super) fn now_direct(&mut self, why: String) {
@@ -166,6 +182,7 @@ impl Plan {
         (self.method, self.method_why) = (Method::Direct, why);
         (self.preconditioner, self.preconditioner_why) = (Precond::None, "a direct solve needs none".to_string());
         (self.factor, self.standby, self.otherwise, self.stronger) = (None, None, None, None);
+        self.widen();
         (self.format, self.format_why) = ("csr", "what a factorisation reads".to_string());
         self.iterative = Some(Box::new(before));
     }

@@ -93,6 +93,7 @@ pub(super) fn plan<T: Real>(settings: &Settings, a: &Csr<T>, survey: &Survey) ->
         scale: Scale::None,
         scale_why: String::new(),
         preparation: None,
+        is_narrowed: false,
         least_squares: settings.least_squares,
         null_space: settings.null_space,
         near_null: None,
@@ -265,7 +266,7 @@ impl Plan {
 
     /// Takes multigrid instead of IC(0) if the policy chose IC(0) and [`Expected`] says that multigrid is faster, for
     /// the matrix in the numbering of the solve. If [`Expected`] gives no prediction, considers algebraic multigrid.
-    /// Reproducible solves and preconditioners in f32 keep IC(0).
+    /// Reproducible solves and settings that ask for preconditioners in f32 keep IC(0).
     pub(super) fn choose_multigrid<T: Real>(&mut self, settings: &Settings, a: &Csr<T>, profile: &Profile) {
         let is_open = settings.preconditioner.is_none() && self.preconditioner == Precond::Ic0;
         let is_plain = !self.reproducible && self.precision == Precision::Native;
@@ -276,6 +277,9 @@ impl Plan {
         let Ok(chosen) = multigrid(Expected::of(a, profile).ok(), MgOptions::default(), algebraic);
         if let Some(chosen) = chosen {
             (self.preconditioner, self.preconditioner_why) = chosen;
+            if matches!(self.preconditioner, Precond::Amg(_)) {
+                self.narrow();
+            }
             self.watch_over(settings);
         }
     }
@@ -346,6 +350,7 @@ impl Plan {
         let otherwise = Some(Precond::Jacobi);
         let mut next = Plan { preconditioner, factor: None, replaced: None, otherwise, stronger: None, ..self.clone() };
         next.open_as(settings);
+        next.widen();
         Some(next)
     }
 
@@ -356,7 +361,11 @@ impl Plan {
         let stagnation = self.stagnation.or(Some(STAGNANT));
         let (factor, replaced) = (None, None);
         let open = Plan { preconditioner, factor, replaced, stagnation, ..self.clone() };
-        Some(Plan { otherwise: weaker, standby: weaker, method_is_open: false, ..open })
+        let mut next = Plan { otherwise: weaker, standby: weaker, method_is_open: false, ..open };
+        if matches!(preconditioner, Precond::Amg(_)) {
+            next.narrow();
+        }
+        Some(next)
     }
 
     /// Chooses the format for the matrix in the numbering of the solve. For [`FormatChoice::Measured`] it returns the

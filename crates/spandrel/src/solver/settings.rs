@@ -50,7 +50,8 @@ macro_rules! names {
 names! {
     /// The element types of a solve.
     Precision, "precision",
-    /// Matrix, vectors and preconditioner in the element type of the matrix.
+    /// Matrix, vectors and preconditioner in the element type of the matrix; `amg` that the policy chooses for an `f64`
+    /// matrix is in `f32`, as with [`Precision::Mixed`].
     #[default]
     Native = "native",
     /// An `f64` iteration with its preconditioner in `f32`. Only for `f64`.
