@@ -206,6 +206,14 @@ impl<T: Real> CudaDia<T> {
         }
     }
 
+    /// The values, if they are kept in f32.
+    pub(crate) fn in_f32(&self) -> Option<&Buffer<f32>> {
+        match &self.values {
+            Values::Whole(_) => None,
+            Values::Narrow(values) => Some(values),
+        }
+    }
+
     /// Lets `fill` write new values in their own type, to zeroed memory or over the old values. Returns false if the
     /// values are kept in f32, which does not represent the new ones; they are then undefined. Blocks only if the
     /// values are kept in f32.
