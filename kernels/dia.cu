@@ -11,6 +11,8 @@
 // From CSR (mark_diagonals, fill_from_csr, compare_mirror): any number of thread blocks of 128, 32 rows per warp at a time, see
 // include/walk.cuh. fill and compare read the entries once, mark reads their columns; fill also makes bDIA's diagonals, which begin every
 // `stride` elements.
+// From CSR again (refill, match_mirror): any number of thread blocks of 256, 32 rows per warp at a time. refill reads the entries above the main
+// diagonal, match_mirror those below it; columns only of rows that lack entries.
 // Persistent (cg_dia, bicgstab_dia): the thread block's part of the first `kept` diagonals lies in shared memory, both halves of a symmetric
 // matrix written out; see include/persistent.cuh.
 #include "persistent.cuh"
@@ -443,3 +445,143 @@ struct CompareMirror {
         add_count(differing, visitor.differs);                                                   \
     }
 FOR_EACH_TYPE(FROM_CSR)
+
+// ---- Other values on a pattern that the diagonals were filled from ----
+
+#define REFILL_THREADS 256
+// The most stored diagonals, and the elements from one row to the next in shared memory.
+#define SIDE 16
+#define SIDE_STRIDE 17
+// No entries.
+#define NOWHERE 0xffffffffu
+
+template <class T>
+struct RefillTile {
+    int offsets[SIDE];
+    T rows[REFILL_THREADS / WARP][WARP * SIDE_STRIDE];
+};
+
+// Copies `count` entries of each lane's row, from entry `begin` on, to `rows`: WIDE lanes per row. None of a row whose `begin` is NOWHERE.
+template <int WIDE, class T>
+__device__ __forceinline__ void load_side(const T* __restrict__ values, u32 begin, u32 count, T* rows) {
+    constexpr u32 AHEAD = WIDE < 8 ? WIDE : 8, AT_ONCE = WARP / WIDE;
+    u32 part = threadIdx.x % WARP / WIDE, at = threadIdx.x % WIDE;
+#pragma unroll
+    for (u32 first = 0; first < WIDE; first += AHEAD) {
+        T value[AHEAD];
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; i++) {
+            u32 from = __shfl_sync(ALL, begin, (first + i) * AT_ONCE + part);
+            value[i] = from != NOWHERE && at < count ? __ldg(values + from + at) : T(0);
+        }
+#pragma unroll
+        for (u32 i = 0; i < AHEAD; i++)
+            if (at < count) rows[((first + i) * AT_ONCE + part) * SIDE_STRIDE + at] = value[i];
+    }
+}
+
+template <class T>
+__device__ __forceinline__ void load_side(const T* values, u32 begin, u32 count, T* rows) {
+    __syncwarp();  // the previous rows have been read
+    if (count <= 4) load_side<4>(values, begin, count, rows);
+    else if (count <= 8) load_side<8>(values, begin, count, rows);
+    else load_side<16>(values, begin, count, rows);
+    __syncwarp();
+}
+
+// Calls whole(row, its entries from the `from`-th on) for rows with an entry on every diagonal, and part(row, begin, end) for the others.
+template <class T, class Whole, class Part>
+__device__ __forceinline__ void each_side(const u32* __restrict__ row_ptr, const T* values, u32 nrows, u32 diagonals, u32 from, u32 count, T* rows, Whole whole, Part part) {
+    u32 lane = threadIdx.x % WARP, groups = nrows / WARP + (nrows % WARP != 0), warps = gridDim.x * (REFILL_THREADS / WARP);
+    for (u32 group = blockIdx.x * (REFILL_THREADS / WARP) + threadIdx.x / WARP; group < groups; group += warps) {
+        u32 row = group * WARP + lane, begin = 0, end = 0;
+        if (row < nrows) {
+            begin = __ldg(row_ptr + row);
+            end = __ldg(row_ptr + row + 1);
+        }
+        bool is_whole = end - begin == diagonals;
+        load_side(values, is_whole ? begin + from : NOWHERE, count, rows);
+        if (is_whole) whole(row, rows + lane * SIDE_STRIDE);
+        else if (row < nrows) part(row, begin, end);
+    }
+}
+
+// Overwrites the `stored` diagonals at or above the main one, of `diagonals` that all entries lie on; 0 where there is no entry. Adds the nonzeros on
+// and above the main diagonal to counts[1] and [2], and the lanes that found a value which f32 does not
+// represent to [4].
+template <class T, class V>
+__device__ __forceinline__ void refill(const u32* row_ptr, const u32* __restrict__ cols, const T* __restrict__ values, u32 nrows, const int* offsets, u32 stored, u32 diagonals, V* out, u64* counts) {
+    __shared__ RefillTile<T> tile;
+    if (threadIdx.x < stored) tile.offsets[threadIdx.x] = offsets[threadIdx.x];
+    __syncthreads();
+    u32 on = 0, above = 0;
+    bool is_inexact = false;
+    auto put = [&](u32 row, u32 k, T value) {
+        is_inexact |= !(T((float)value) == value);
+        out[(u64)k * nrows + row] = V(value);
+        u32 one = value != T(0);
+        if (tile.offsets[k] == 0) on += one;
+        else above += one;
+    };
+    each_side(
+        row_ptr, values, nrows, diagonals, diagonals - stored, stored, tile.rows[threadIdx.x / WARP],
+        [&](u32 row, const T* side) {
+#pragma unroll 4
+            for (u32 k = 0; k < stored; k++) put(row, k, side[k]);
+        },
+        [&](u32 row, u32 begin, u32 end) {
+            u32 k = 0;
+            for (u32 e = begin; e < end; e++) {
+                u32 col = __ldg(cols + e);
+                if (col < row) continue;
+                for (; k < stored && tile.offsets[k] < (int)(col - row); k++) out[(u64)k * nrows + row] = V(0);
+                if (k < stored) put(row, k++, __ldg(values + e));
+            }
+            for (; k < stored; k++) out[(u64)k * nrows + row] = V(0);
+        });
+    add_count(counts + 1, on);
+    add_count(counts + 2, above);
+    add_count(counts + 4, is_inexact);
+}
+
+// Compares the entries below the main diagonal with their mirror images. Adds the nonzeros to counts[0], and the lanes that found a difference to [3].
+template <class T, class V>
+__device__ __forceinline__ void match_mirror(const u32* row_ptr, const u32* __restrict__ cols, const T* __restrict__ values, u32 nrows, const int* offsets, u32 stored, u32 diagonals, const V* __restrict__ upper, u64* counts) {
+    __shared__ RefillTile<T> tile;
+    if (threadIdx.x < stored) tile.offsets[threadIdx.x] = offsets[threadIdx.x];
+    __syncthreads();
+    u32 below = 0, first = diagonals - stored;
+    bool differs = false;
+    auto look = [&](u32 row, u32 k, T value) {
+        below += value != T(0);
+        differs |= !(value == T(__ldg(upper + (u64)k * nrows + (row - tile.offsets[k]))));
+    };
+    each_side(
+        row_ptr, values, nrows, diagonals, 0, first, tile.rows[threadIdx.x / WARP],
+        [&](u32 row, const T* side) {
+#pragma unroll 4
+            for (u32 e = 0; e < first; e++) look(row, stored - 1 - e, side[e]);
+        },
+        [&](u32 row, u32 begin, u32 end) {
+            u32 k = stored;
+            for (u32 e = begin; e < end; e++) {
+                u32 col = __ldg(cols + e);
+                if (col >= row) break;
+                while (k > 0 && tile.offsets[k - 1] > (int)(row - col)) k--;
+                if (k > 0) look(row, --k, __ldg(values + e));
+            }
+        });
+    add_count(counts, below);
+    add_count(counts + 3, differs);
+}
+
+#define REFILL_FORM(T, V, t, in_f32)                                                             \
+    extern "C" __global__ void __launch_bounds__(REFILL_THREADS, 6) refill_##in_f32##dia_##t(const u32* row_ptr, const u32* cols, const T* values, u32 nrows, const int* offsets, u32 stored, u32 diagonals, V* out, u64* counts) { \
+        refill<T, V>(row_ptr, cols, values, nrows, offsets, stored, diagonals, out, counts);     \
+    }                                                                                            \
+    extern "C" __global__ void __launch_bounds__(REFILL_THREADS, 6) match_mirror_##in_f32##dia_##t(const u32* row_ptr, const u32* cols, const T* values, u32 nrows, const int* offsets, u32 stored, u32 diagonals, const V* upper, u64* counts) { \
+        match_mirror<T, V>(row_ptr, cols, values, nrows, offsets, stored, diagonals, upper, counts); \
+    }
+#define REFILL(T, t) REFILL_FORM(T, T, t, )
+FOR_EACH_TYPE(REFILL)
+REFILL_FORM(double, float, f64, in_f32_)

@@ -212,8 +212,8 @@ __device__ __forceinline__ void clear(T (&sums)[2][3][3]) {
 __device__ __forceinline__ int child(bool halved, int k, int c) { return halved ? 2 * k + 1 + c : k; }
 
 // Writes the sums along x at one coarse y, in the lanes that want any place. `at`: the row's value of the first diagonal.
-template <bool EXACT, class T>
-__device__ __forceinline__ void write_row(const T (&along_y)[2][3][3], bool halved, const Stencil& coarse, u32 wanted, T* at) {
+template <bool EXACT, class T, class O>
+__device__ __forceinline__ void write_row(const T (&along_y)[2][3][3], bool halved, const Stencil& coarse, u32 wanted, O* at, bool& is_inexact) {
 #pragma unroll
     for (int dz = 0; dz < 2; dz++)
 #pragma unroll
@@ -236,7 +236,11 @@ __device__ __forceinline__ void write_row(const T (&along_y)[2][3][3], bool halv
             for (int dx = -1; dx < 2; dx++) {
                 if (!is_upper(dx, dy, dz)) continue;
                 int of = place(dx, dy, dz);
-                if (wanted >> of & 1) *shifted(at, coarse.from[of]) = sums[dx + 1];
+                if (wanted >> of & 1) {
+                    O near = O(sums[dx + 1]);
+                    if (sizeof(O) < sizeof(T)) is_inexact |= !(T(near) == sums[dx + 1]);
+                    *shifted(at, coarse.from[of]) = near;
+                }
             }
         }
 }
@@ -248,8 +252,9 @@ __device__ __forceinline__ void write_row(const T (&along_y)[2][3][3], bool halv
 
 // A warp has a strip of coarse points along x, one coarse z and a range of coarse y. It goes along y: each lane sums the rows at its fine x along z, then
 // along y; when a coarse y is complete, neighbouring lanes sum along x. The number of ranges follows from the number of thread blocks.
-template <class T, class V>
-__device__ __forceinline__ void coarsen(const V* values, const Stencil& of, const Grids& to, const Stencil& coarse, T* out) {
+// O: the type of the coarse values. If it is f32 and does not represent a value in f64, *inexact becomes 1.
+template <class T, class V, class O>
+__device__ __forceinline__ void coarsen(const V* values, const Stencil& of, const Grids& to, const Stencil& coarse, O* out, u32* inexact) {
     constexpr bool EXACT = sizeof(V) < sizeof(T);
     constexpr u32 WARPS = STENCIL_THREADS / WARP;
     bool hx = to.halved[0], hy = to.halved[1], hz = to.halved[2], is_star = !(of.present & ~STAR);
@@ -280,7 +285,7 @@ __device__ __forceinline__ void coarsen(const V* values, const Stencil& of, cons
     const V* row = values + x + (i64)of.size[0] * (y + (i64)of.size[1] * z);
     T along_y[2][3][3];
     clear(along_y);
-    bool begun = !hy;
+    bool begun = !hy, is_inexact = false;
 #pragma unroll 1
     for (; y <= last; y++, row += of.size[0]) {
         u32 here[3];
@@ -299,12 +304,13 @@ __device__ __forceinline__ void coarsen(const V* values, const Stencil& of, cons
             // The coarse point, whose children along x are x and its neighbours.
             int kx = hx ? (x - 1) / 2 : x, ky = hy ? y / 2 - 1 : y, k[3] = {kx, ky, kz};
             u32 wanted = !hx || (lane % 2 == 1 && lane < 2 * STRIP) ? inside(coarse, k) : 0;
-            write_row<EXACT>(along_y, hx, coarse, wanted, out + kx + (i64)to.coarse[0] * (ky + (i64)to.coarse[1] * kz));
+            write_row<EXACT>(along_y, hx, coarse, wanted, out + kx + (i64)to.coarse[0] * (ky + (i64)to.coarse[1] * kz), is_inexact);
             clear(along_y);
         }
         if (hy) add_along_y<-1, EXACT>(along_z, is_star, along_y);
         begun = true;
     }
+    if (sizeof(O) < sizeof(T) && is_inexact) *inexact = 1;
 }
 
 // ---- Rows ----
@@ -513,7 +519,7 @@ __device__ __forceinline__ void relax(u64 n, bool keeps, T kept, T taken, T weig
 #define ENTRY extern "C" __global__ void __launch_bounds__(STENCIL_THREADS)
 #define MATRIX_FORM(T, V, t, in_f32)                                                                                                  \
     extern "C" __global__ void __launch_bounds__(STENCIL_THREADS, 3) coarsen_##in_f32##stencil_##t(const V* values, const __grid_constant__ Stencil of, const __grid_constant__ Grids to, const __grid_constant__ Stencil coarse, T* out) { \
-        coarsen<T, V>(values, of, to, coarse, out);                                                                                  \
+        coarsen<T, V, T>(values, of, to, coarse, out, nullptr);                                                                               \
     }                                                                                                                                \
     extern "C" __global__ void __launch_bounds__(SPECTRUM_THREADS) spectrum_##in_f32##stencil_##t(const V* values, const __grid_constant__ Stencil of, u32 by_sum, T* inverse, u64* most, u32* unfit, u64* entries) { \
         find_spectrum<T, V>(values, of, by_sum != 0, inverse, most, unfit, entries);                                                                     \
@@ -530,3 +536,6 @@ __device__ __forceinline__ void relax(u64 n, bool keeps, T kept, T taken, T weig
     }
 FOR_EACH_TYPE(ENTRIES)
 MATRIX_FORM(double, float, f64, in_f32_)
+extern "C" __global__ void __launch_bounds__(STENCIL_THREADS, 3) coarsen_within_f32_stencil_f64(const float* values, const __grid_constant__ Stencil of, const __grid_constant__ Grids to, const __grid_constant__ Stencil coarse, float* out, u32* inexact) {
+    coarsen<double, float, float>(values, of, to, coarse, out, inexact);
+}

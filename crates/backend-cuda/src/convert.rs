@@ -8,6 +8,7 @@ use spandrel_backend::{Mat, Result};
 use spandrel_formats::{Csr, Offset, Real};
 
 use crate::csr::not_recorded;
+use crate::kept::Values;
 use crate::kernel::kernels;
 use crate::launch::Grid;
 use crate::memory::{Address, Buffer};
@@ -31,29 +32,52 @@ kernels! {
         upper: Address, differing: Address,
     }
     in DIA { ENTRY: "compare_mirror_dia" }
+
+    struct RefillDia {
+        row_ptr: Address, cols: Address, values: Address, nrows: u32, offsets: Address, stored: u32, diagonals: u32,
+        out: Address, counts: Address,
+    }
+    in DIA { WHOLE: "refill_dia", NARROW: "refill_in_f32_dia" }
+
+    struct MatchMirrorDia {
+        row_ptr: Address, cols: Address, values: Address, nrows: u32, offsets: Address, stored: u32, diagonals: u32,
+        upper: Address, counts: Address,
+    }
+    in DIA { WHOLE: "match_mirror_dia", NARROW: "match_mirror_in_f32_dia" }
 }
 
 /// Threads of a thread block of a walk (`WALK_THREADS` of kernels/include/walk.cuh), and the maximum number of thread
 /// blocks per multiprocessor: about four times what it holds at once, so that the last ones leave little idle.
 const WALK_THREADS: usize = 128;
 const WALK_BLOCKS: usize = 32;
+/// Threads of a thread block that refills diagonals (`REFILL_THREADS` of kernels/dia.cu), and the maximum number of
+/// thread blocks per multiprocessor: four times what it holds at once.
+const REFILL_THREADS: usize = 256;
+const REFILL_BLOCKS: usize = 24;
 /// The largest number of words (of 32 marks) with an occupied diagonal that are listed for the host. If there are more,
 /// the host reads all words.
 const LISTED: usize = 1024;
 
-/// The numbers of nonzero entries below, on and above the main diagonal, and of entries that differ from their mirror
-/// image (the `counts` of kernels/dia.cu).
+/// The numbers of nonzero entries below, on and above the main diagonal, of threads that found entries that differ from
+/// their mirror image, and of threads that found values which f32 does not represent, if these were looked for (the
+/// `counts` of kernels/dia.cu).
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Counts {
     pub(crate) below: u64,
     pub(crate) on: u64,
     pub(crate) above: u64,
     differing: u64,
+    inexact: u64,
 }
 
 impl Counts {
     pub(crate) fn nonzeros(self) -> usize {
         (self.below + self.on + self.above) as usize
+    }
+
+    /// Returns true if f32 represents all values that were refilled.
+    pub(crate) fn is_in_f32(self) -> bool {
+        self.inexact == 0
     }
 
     /// Returns true if the matrix, whose occupied diagonals are mirrored, equals its transpose. This holds if each
@@ -155,7 +179,38 @@ impl Cuda {
         let mut found = [0; 4];
         counts.read_at(0, &mut found)?;
         let [below, on, above, differing] = found;
-        Ok(Counts { below, on, above, differing })
+        Ok(Counts { below, on, above, differing, inexact: 0 })
+    }
+
+    /// Writes the entries to the diagonals at or above the main one, all elements of them, and compares those below it
+    /// with their mirror images. `diagonals` is the address of the stored offsets, their number, and the number of all
+    /// diagonals, on which all entries lie; they are mirrored. Blocks.
+    pub(crate) fn refill_diagonals<T: Real>(
+        &self,
+        m: &CudaCsr<T>,
+        (offsets, stored, diagonals): (Address, usize, usize),
+        to: &Values<T>,
+    ) -> Result<Counts> {
+        let (row_ptr, cols, values) = m.arrays();
+        let counts = Buffer::<u64>::zeros(self.stream(), 5, "counts of entries")?;
+        let (row_ptr, cols, values, nrows) = (row_ptr.pointer(), cols.pointer(), values.pointer(), m.nrows() as u32);
+        let (stored, diagonals, out, counted) = (stored as u32, diagonals as u32, to.pointer(), counts.pointer());
+        let blocks = m.nrows().div_ceil(REFILL_THREADS).min(REFILL_BLOCKS * self.multiprocessors());
+        let grid = Grid::of(blocks, REFILL_THREADS as u32);
+        let parameters = RefillDia { row_ptr, cols, values, nrows, offsets, stored, diagonals, out, counts: counted };
+        let entry = if to.is_narrow() { RefillDia::NARROW } else { RefillDia::WHOLE };
+        // SAFETY: refill_dia(row_ptr, cols, values, nrows, offsets, stored, diagonals, out, counts); the diagonals hold
+        // the pattern, and out has an element per row for each stored one.
+        unsafe { self.launch::<T, _>(entry, grid, &parameters)? };
+        let parameters =
+            MatchMirrorDia { row_ptr, cols, values, nrows, offsets, stored, diagonals, upper: out, counts: counted };
+        let entry = if to.is_narrow() { MatchMirrorDia::NARROW } else { MatchMirrorDia::WHOLE };
+        // SAFETY: match_mirror_dia(row_ptr, cols, values, nrows, offsets, stored, diagonals, upper, counts), as above.
+        unsafe { self.launch::<T, _>(entry, grid, &parameters)? };
+        let mut found = [0; 5];
+        counts.read_at(0, &mut found)?;
+        let [below, on, above, differing, inexact] = found;
+        Ok(Counts { below, on, above, differing, inexact })
     }
 
     /// The row pointers on the host. Blocks.

@@ -16,7 +16,8 @@ use spandrel_backend::{
 };
 use spandrel_formats::{Csr, Dia, Real};
 
-use crate::convert::Diagonals;
+use crate::convert::{Counts, Diagonals};
+use crate::csr::{PatternMark, not_recorded};
 use crate::kept::Values;
 use crate::kernel::{Argument, Entry, kernels, parameters};
 use crate::launch::{BLOCK, Grid, Product, ProductDot, Update};
@@ -72,6 +73,8 @@ const TAKEN: [usize; 2] = [4, FEW];
 /// each.
 pub(crate) const AT_ONCE: usize = 4;
 const DEEPEST: usize = 16;
+/// The most stored diagonals that are refilled (`SIDE` of kernels/dia.cu).
+const MOST_REFILLED: usize = 16;
 
 /// `struct FewOffsets` of kernels/dia.cu.
 #[derive(Clone, Copy, Debug)]
@@ -129,6 +132,8 @@ pub struct CudaDia<T> {
     values: Values<T>,
     symmetric: bool,
     few: Option<FewOffsetsArg>,
+    /// The pattern that it was converted from. All its entries lie on these diagonals, and no diagonal is empty.
+    pattern: Option<PatternMark>,
     /// The number of all diagonals, and how far they reach below and above the main one.
     diagonals: usize,
     reach: (usize, usize),
@@ -156,11 +161,27 @@ impl<T: Real> CudaDia<T> {
             values,
             symmetric,
             few: FewOffsetsArg::of(symmetric, narrow, &stored),
+            pattern: None,
             diagonals: offsets.len(),
             reach: reach(offsets),
             traffic: traffic::<T>(nrows, ncols, &stored, narrow),
             stored,
         })
+    }
+
+    /// Assembles what a matrix is converted to.
+    fn converted(
+        cuda: &Cuda,
+        from: &CudaCsr<T>,
+        offsets: &[i32],
+        symmetric: bool,
+        values: Values<T>,
+        counts: Counts,
+    ) -> Result<Converted<Self>> {
+        let mut resident = Self::assembled(cuda, (from.nrows(), from.ncols()), offsets, symmetric, values)?;
+        resident.pattern = from.pattern_mark();
+        let (storage, spmv_bytes) = resident.traffic;
+        Ok(Converted { resident, nnz: counts.nonzeros(), storage, spmv_bytes })
     }
 
     /// Makes a square matrix that equals its transpose from all offsets and the values at or above the main diagonal.
@@ -185,6 +206,14 @@ impl<T: Real> CudaDia<T> {
         }
     }
 
+    /// The values, if they are kept in f32.
+    pub(crate) fn in_f32(&self) -> Option<&Buffer<f32>> {
+        match &self.values {
+            Values::Whole(_) => None,
+            Values::Narrow(values) => Some(values),
+        }
+    }
+
     /// Lets `fill` write new values in their own type, to zeroed memory or over the old values. Returns false if the
     /// values are kept in f32, which does not represent the new ones; they are then undefined. Blocks only if the
     /// values are kept in f32.
@@ -206,7 +235,11 @@ impl<T: Real> CudaDia<T> {
         if shape(self) != shape(from) || self.stored != from.stored {
             return Ok(false);
         }
-        self.values.copy_from(&from.values)
+        let is_copied = self.values.copy_from(&from.values)?;
+        if is_copied {
+            self.pattern.clone_from(&from.pattern);
+        }
+        Ok(is_copied)
     }
 
     /// The offsets of all diagonals, ascending.
@@ -359,9 +392,26 @@ impl<T: Real> Convert<Csr<T>, Dia<T>> for Cuda {
             None => fill(0, false)?,
         };
         let values = self.narrow_values(nrows, values)?;
-        let resident = CudaDia::assembled(self, (nrows, ncols), &offsets, symmetric, values)?;
-        let (storage, spmv_bytes) = resident.traffic;
-        Ok(Converted { resident, nnz: counts.nonzeros(), storage, spmv_bytes })
+        CudaDia::converted(self, from, &offsets, symmetric, values, counts)
+    }
+
+    /// If the pattern is the one that `like` was converted from and both halves are alike, refills only the stored
+    /// half, in the form that `like` has, and then compares the other half with it. Waits once. Otherwise converts.
+    fn convert_like(&self, from: &CudaCsr<T>, like: &CudaDia<T>) -> Result<Converted<CudaDia<T>>> {
+        not_recorded(self, "a conversion")?;
+        let is_of_size = (from.nrows(), from.ncols()) == (like.nrows, like.ncols);
+        let is_known = is_of_size && like.symmetric && like.pattern.as_ref().is_some_and(|mark| from.has_pattern(mark));
+        if is_known && like.stored.len() <= MOST_REFILLED {
+            let values = like.values.room(self)?;
+            let diagonals = (like.offsets.pointer(), like.stored.len(), like.diagonals);
+            let counts = self.refill_diagonals(from, diagonals, &values)?;
+            let fits_f32 = counts.is_in_f32();
+            let is_same_form = if like.is_narrow() { fits_f32 } else { !(fits_f32 && self.narrows::<T>(like.nrows)) };
+            if is_same_form && counts.symmetric() {
+                return CudaDia::converted(self, from, &like.all_offsets(), true, values, counts);
+            }
+        }
+        Convert::<Csr<T>, Dia<T>>::convert(self, from)
     }
 }
 

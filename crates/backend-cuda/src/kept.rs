@@ -37,6 +37,19 @@ impl<T: Real> Values<T> {
         }
     }
 
+    pub(crate) fn is_narrow(&self) -> bool {
+        matches!(self, Self::Narrow(_))
+    }
+
+    /// Room for other values in the same form, as many. Does not block.
+    pub(crate) fn room(&self, cuda: &Cuda) -> Result<Self> {
+        const WHAT: &str = "a matrix's values";
+        Ok(match self {
+            Self::Whole(values) => Self::Whole(Buffer::uninit(cuda.stream(), values.len(), WHAT)?),
+            Self::Narrow(values) => Self::Narrow(Buffer::uninit(cuda.stream(), values.len(), WHAT)?),
+        })
+    }
+
     /// Overwrites the values with others in the same form, as many. Returns false, and changes nothing, if the form is
     /// another. Does not block.
     pub(crate) fn copy_from(&self, from: &Self) -> Result<bool> {
@@ -58,7 +71,7 @@ fn narrowed(value: f64) -> Option<f32> {
 impl Cuda {
     /// Returns true if a matrix with this many rows may store values in f32. It may only if no persistent kernel takes
     /// it, because those cannot read such values.
-    fn narrows<T: Real>(&self, nrows: usize) -> bool {
+    pub(crate) fn narrows<T: Real>(&self, nrows: usize) -> bool {
         T::BYTES == size_of::<f64>() && nrows > BLOCK * self.multiprocessors()
     }
 

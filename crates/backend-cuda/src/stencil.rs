@@ -18,6 +18,11 @@ kernels! {
     struct CoarsenStencil { values: Address, of: StencilArg, to: GridsArg, coarse: StencilArg, out: Address }
     in STENCIL { WHOLE: "coarsen_stencil", NARROW: "coarsen_in_f32_stencil" }
 
+    struct CoarsenWithinF32Stencil {
+        values: Address, of: StencilArg, to: GridsArg, coarse: StencilArg, out: Address, inexact: Address,
+    }
+    in STENCIL { ENTRY: "coarsen_within_f32_stencil" }
+
     struct SpectrumStencil {
         values: Address, of: StencilArg, by_sum: u32, inverse: Address, most: Address, unfit: Address, entries: Address,
     }
@@ -140,26 +145,47 @@ fn sampled(of: &Neighbours, begin: usize, step: usize) -> usize {
 }
 
 impl Cuda {
-    /// Writes the diagonals of P^T A P with these offsets, at or above the main one. Only positions inside the grid are
-    /// written. Does not block.
+    /// Writes the diagonals of P^T A P, the matrix of `next`, with these offsets, at or above the main one. Only
+    /// positions inside the grid are written. Does not block.
     fn coarsen<T: Real>(
         &self,
         a: &CudaDia<T>,
         of: &Neighbours,
-        to: &Coarsening,
+        (to, next): (&Coarsening, &Neighbours),
         stored: &[i32],
         out: &Buffer<T>,
     ) -> Result<()> {
         let (stencil, values) = upper("a coarser matrix", a, of)?;
         expect_len("a coarser matrix", "the fine grid", to.fine().iter().product(), of.points())?;
-        let next = of.coarser(to);
         expect_len("a coarser matrix", "a value", out.len(), next.points() * stored.len())?;
-        let coarse = StencilArg::of(&next, stored, T::BYTES);
+        let coarse = StencilArg::of(next, stored, T::BYTES);
         let parameters = CoarsenStencil { values, of: stencil, to: GridsArg::of(to), coarse, out: out.pointer() };
         let entry = a.kernel([CoarsenStencil::WHOLE, CoarsenStencil::NARROW]);
         // SAFETY: coarsen_stencil(values, of, to, coarse, out), the diagonals of the fine grid, and room for each of
         // the coarse one. The grid has at least one warp for each strip and coarse z.
         unsafe { self.launch::<T, _>(entry, strips(to), &parameters) }
+    }
+
+    /// As [`Cuda::coarsen`], from values that are kept in f32 over others that are. Returns false if f32 does not
+    /// represent all of them; what is written is then undefined. Blocks.
+    fn coarsen_within_f32<T: Real>(
+        &self,
+        a: &CudaDia<T>,
+        of: &Neighbours,
+        (to, next): (&Coarsening, &Neighbours),
+        stored: &[i32],
+        out: &Buffer<f32>,
+    ) -> Result<bool> {
+        let (stencil, values) = upper("a coarser matrix", a, of)?;
+        expect_len("a coarser matrix", "the fine grid", to.fine().iter().product(), of.points())?;
+        expect_len("a coarser matrix", "a value", out.len(), next.points() * stored.len())?;
+        let coarse = StencilArg::of(next, stored, f32::BYTES);
+        let mark = Buffer::<u32>::zeros(self.stream(), 1, "a mark")?;
+        let (out, inexact) = (out.pointer(), mark.pointer());
+        let parameters = CoarsenWithinF32Stencil { values, of: stencil, to: GridsArg::of(to), coarse, out, inexact };
+        // SAFETY: coarsen_within_f32_stencil_f64(values, of, to, coarse, out, inexact), both in f32; as `coarsen`.
+        unsafe { self.launch::<f64, _>(CoarsenWithinF32Stencil::ENTRY, strips(to), &parameters)? };
+        Ok(mark.to_host("a mark")? == [0])
     }
 
     /// Writes the places of the rows begin, begin + step, ..., for which there is room at `out`. Does not block.
@@ -192,7 +218,7 @@ impl<T: Real> Stencils<T> for Cuda {
         let (n, offsets) = (next.points(), next.offsets());
         let stored = &offsets[offsets.partition_point(|&offset| offset < 0)..];
         let out = Buffer::<T>::zeros(self.stream(), n * stored.len(), "a matrix's values")?;
-        self.coarsen(a, of, to, stored, &out)?;
+        self.coarsen(a, of, (to, &next), stored, &out)?;
         filled(self, &next, &offsets, out)
     }
 
@@ -211,7 +237,11 @@ impl<T: Real> Stencils<T> for Cuda {
         expect_len("a coarser matrix", "the coarse diagonals", alike, offsets.len())?;
         upper("a coarser matrix", coarse, &next)?;
         let stored = &offsets[offsets.partition_point(|&offset| offset < 0)..];
-        coarse.refill(self, |out| self.coarsen(a, of, to, stored, out))
+        // Positions outside the grid hold 0 from the beginning, and keep it.
+        match coarse.in_f32() {
+            Some(out) if a.is_narrow() => self.coarsen_within_f32(a, of, (to, &next), stored, out),
+            _ => coarse.refill(self, |out| self.coarsen(a, of, (to, &next), stored, out)),
+        }
     }
 
     fn copy_stencil(&self, from: &CudaDia<T>, to: &mut CudaDia<T>) -> Result<bool> {

@@ -128,6 +128,22 @@ impl<B: Load<F>, F: Format> Mat<B, F> {
         Ok(unsafe { Mat::from_resident(self.nrows, self.ncols, made) })
     }
 
+    /// As [`Mat::convert`], given the conversion of a matrix that may have the same pattern. It is faster on a GPU if
+    /// this matrix has the memory of that pattern: if it is the same matrix with new values, or shares its pattern.
+    /// Blocks; must not be recorded. See [`Convert::convert_like`].
+    ///
+    /// # Errors
+    /// As [`Convert::convert`].
+    pub fn convert_like<G>(&self, be: &B, like: &Mat<B, G>) -> Result<Mat<B, G>>
+    where
+        G: Format<Value = F::Value>,
+        B: Convert<F, G>,
+    {
+        let made = <B as Convert<F, G>>::convert_like(be, &self.resident, &like.resident)?;
+        // SAFETY: as above.
+        Ok(unsafe { Mat::from_resident(self.nrows, self.ncols, made) })
+    }
+
     /// Number of rows.
     pub fn nrows(&self) -> usize {
         self.nrows

@@ -307,6 +307,20 @@ pub trait Convert<A: Format, B: Format<Value = A::Value>>: Load<A> + Load<B> {
     /// [`crate::Error::Format`] if `B::from_csr` would refuse the matrix; [`crate::Error::OutOfMemory`];
     /// [`crate::Error::Device`] while a step is being recorded.
     fn convert(&self, from: &<Self as Load<A>>::Resident) -> Result<Converted<<Self as Load<B>>::Resident>>;
+
+    /// As [`Convert::convert`], with the same bits and the same form of storage. `like` is the conversion of a matrix
+    /// that may share the memory of its pattern with `from`; a backend may then skip the search for where entries go.
+    ///
+    /// # Errors
+    /// As [`Convert::convert`].
+    fn convert_like(
+        &self,
+        from: &<Self as Load<A>>::Resident,
+        like: &<Self as Load<B>>::Resident,
+    ) -> Result<Converted<<Self as Load<B>>::Resident>> {
+        let _ = like;
+        self.convert(from)
+    }
 }
 
 /// y <- a A x + b y for one storage format. x has as many elements as A has columns, and y as many as A has rows.

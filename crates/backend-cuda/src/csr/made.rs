@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 use spandrel_backend::{Converted, Download, Error, Result};
 use spandrel_formats::{Csr, Offset, Ordinal, Real};
@@ -104,6 +104,25 @@ impl Cuda {
             true => Arc::clone(from),
             false => Arc::new(self.duplicate(from, from.len(), what)?),
         })
+    }
+}
+
+/// The memory of a pattern, which is never written again while a matrix has it. This neither keeps it nor reads it.
+#[derive(Clone, Debug)]
+pub(crate) struct PatternMark([Weak<Buffer<u32>>; 2]);
+
+impl<T> CudaCsr<T> {
+    /// Marks the pattern. `None` if its memory is somebody else's, who may write it.
+    pub(crate) fn pattern_mark(&self) -> Option<PatternMark> {
+        let arrays = [&self.row_ptr, &self.col_idx];
+        let is_own = arrays.iter().all(|array| !array.is_borrowed());
+        is_own.then(|| PatternMark(arrays.map(Arc::downgrade)))
+    }
+
+    /// Returns true if the pattern lies in the marked memory, so that it is the same.
+    pub(crate) fn has_pattern(&self, PatternMark([row_ptr, col_idx]): &PatternMark) -> bool {
+        // A weak pointer keeps its address from being used again.
+        row_ptr.as_ptr() == Arc::as_ptr(&self.row_ptr) && col_idx.as_ptr() == Arc::as_ptr(&self.col_idx)
     }
 }
 

@@ -27,7 +27,7 @@ use spandrel_formats::{Csr, Offset, Ordinal, Real};
 pub use self::choose::CsrKernel;
 use self::choose::{GROUP, RowStats, STAGED_AHEAD, STAGED_WARPS};
 use self::classes::{Bins, Classes, ClassesKernel};
-pub(crate) use self::made::{MadeArrays, converted};
+pub(crate) use self::made::{MadeArrays, PatternMark, converted};
 use self::marked::Marked;
 pub use self::wrap::RawCsr;
 use crate::error::NAME;

@@ -18,6 +18,18 @@ impl<T: Real, B: Convert<Csr<T>, Dia<T>>> Convert<Csr<T>, Dia<T>> for Trace<B> {
         self.note(Event::Allocation(Dia::<T>::NAME, storage));
         Ok(Converted { resident: Traced { inner: resident, host }, nnz, storage, spmv_bytes })
     }
+
+    fn convert_like(
+        &self,
+        from: &<Self as Load<Csr<T>>>::Resident,
+        like: &<Self as Load<Dia<T>>>::Resident,
+    ) -> Result<Converted<<Self as Load<Dia<T>>>::Resident>> {
+        self.note(Event::Wait("convert_like"));
+        let Converted { resident, nnz, storage, spmv_bytes } = self.inner.convert_like(&from.inner, &like.inner)?;
+        let host = Arc::new(Dia::from_csr(&from.host)?);
+        self.note(Event::Allocation(Dia::<T>::NAME, storage));
+        Ok(Converted { resident: Traced { inner: resident, host }, nnz, storage, spmv_bytes })
+    }
 }
 
 impl<T: Real, B: UpdateValues<Dense<T>>> UpdateValues<Dense<T>> for Trace<B> {

@@ -287,9 +287,11 @@ where
 
 /// Stencil matrices and grids of geometric multigrid, of one element type.
 #[cfg(not(test))]
-pub fn of_stencils<T: Real, D: spandrel_solvers::multigrid::StencilBackend<T> + 'static>(
-    fleet: &Rc<Fleet<D>>,
-) -> Vec<Trial> {
+pub fn of_stencils<T, D>(fleet: &Rc<Fleet<D>>) -> Vec<Trial>
+where
+    T: Real,
+    D: spandrel_solvers::multigrid::StencilBackend<T> + spandrel_backend::UpdateValues<Csr<T>> + 'static,
+{
     let mut out = Vec::new();
     stencils::trials::<T, D>(fleet, &mut out);
     stencil_updates::trials::<T, D>(fleet, &mut out);

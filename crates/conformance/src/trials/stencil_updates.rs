@@ -4,7 +4,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use spandrel_backend::{Backend, Coeff, Mat, Preconditioner, Recorded, Result as DeviceResult, Step};
+use spandrel_backend::{Backend, Coeff, Mat, Preconditioner, Recorded, Result as DeviceResult, Step, UpdateValues};
 use spandrel_backend_cpu::Cpu;
 use spandrel_formats::{Coarsening, Csr, Dense, Dia, Divisor, Real};
 use spandrel_solvers::multigrid::StencilBackend;
@@ -34,9 +34,16 @@ const SMOOTHERS: [(&str, PolynomialSmoother); 2] =
 
 type Cycle<T, D> = StencilMultigrid<T, D>;
 
-pub(crate) fn trials<T: Real, D: StencilBackend<T> + 'static>(fleet: &Rc<Fleet<D>>, out: &mut Vec<Trial>) {
+pub(crate) fn trials<T: Real, D: StencilBackend<T> + UpdateValues<Csr<T>> + 'static>(
+    fleet: &Rc<Fleet<D>>,
+    out: &mut Vec<Trial>,
+) {
     let large = LARGE.into_iter().filter(|_| D::NAME == "cuda");
     for (spec, levels) in SPECS.into_iter().chain(large) {
+        let of = fleet.clone();
+        out.push(Trial::new(format!("convert-like/dia/{}/{}/{spec}", T::NAME, fleet.name), move || {
+            on_each::<D, T>(&of.devices, |be| conversions::<T, D>(be, spec, levels))
+        }));
         for (suffix, smoother) in SMOOTHERS {
             let fleet = fleet.clone();
             let name = format!("stencil-mg-update/dia/{}/{}/{spec}{suffix}", T::NAME, fleet.name);
@@ -169,6 +176,70 @@ fn operations<T: Real, D: StencilBackend<T>>(be: &D, spec: &str) -> Verdict {
     dense.spmv(be, None, Coeff::one(), &x, Coeff::zero(), &mut y)?;
     same("a product with new values", &Backend::<T>::download(be, &y)?, &[T::one(), T::one() + T::one()])?;
     if dense.nnz() == 3 { Ok(()) } else { Err(wrong(format!("{} entries, expected 3", dense.nnz()))) }
+}
+
+/// Conversions of one matrix with values that change in place, like an earlier one, against plain conversions; and a
+/// cycle that takes the values.
+fn conversions<T: Real, D: StencilBackend<T> + UpdateValues<Csr<T>>>(
+    be: &D,
+    spec: &str,
+    levels: Option<usize>,
+) -> Verdict {
+    let failed = |error: spandrel_solvers::Error| wrong(error.to_string());
+    let numbers = numbers::<T>(7, values::<T>(spec, 0, false)?.nrows());
+    let x = Backend::<T>::upload(be, &numbers)?;
+    let product = |m: &Mat<D, Dia<T>>| -> DeviceResult<Vec<T>> {
+        let mut y = Backend::<T>::upload(be, &vec![T::nan(); numbers.len()])?;
+        m.spmv(be, None, Coeff::one(), &x, Coeff::zero(), &mut y)?;
+        Backend::<T>::download(be, &y)
+    };
+    for uneven in [false, true] {
+        let first = values::<T>(spec, 0, uneven)?;
+        let mut a = Mat::<D, Csr<T>>::load(be, first.clone())?;
+        let like = a.convert::<Dia<T>>(be)?;
+        let mut m = StencilMultigrid::of(be, &a, levels, SMOOTHERS[0].1, &mut unobserved).map_err(failed)?;
+        let (last, most) = (first.nrows() - 1, T::max_value());
+        let changed = |row: usize, col: usize, value: T| -> Result<Csr<T>, Finding> {
+            Ok(values::<T>(spec, 1, uneven)?.map_entries(move |i, j, v| if (i, j) == (row, col) { value } else { v }))
+        };
+        let next = [
+            ("the same form", values::<T>(spec, 1, uneven)?),
+            ("the other form", values::<T>(spec, 2, !uneven)?),
+            ("not symmetric", changed(last, last - 1, T::one())?),
+            ("not symmetric, above the diagonal", changed(0, 1, T::one())?),
+            ("a zero", changed(last, last - 1, T::zero())?),
+            ("one diagonal entry", changed(last / 2, last / 2, T::from_f64(0.1))?),
+            ("the largest number", changed(1, 1, most)?),
+            ("NaN", changed(0, 0, T::nan())?),
+            ("the first values", first),
+        ];
+        for (what, next) in &next {
+            a.update_values(be, next.values())?;
+            let (found, wanted) = (a.convert_like(be, &like)?, Mat::<D, Csr<T>>::load(be, next.clone())?.convert(be)?);
+            let facts = |m: &Mat<D, Dia<T>>| (m.nnz(), m.storage(), m.spmv_bytes(), m.is_narrow(be));
+            if facts(&found) != facts(&wanted) {
+                return Err(wrong(format!("{what}: {:?}, expected {:?}", facts(&found), facts(&wanted))));
+            }
+            if be.stencil_offsets(found.resident()) != be.stencil_offsets(wanted.resident()) {
+                return Err(wrong(format!("{what}: other diagonals")));
+            }
+            same(&format!("a product, {what}"), &product(&found)?, &product(&wanted)?)?;
+            let of_cpu = made(&Cpu::with_threads(1)?, next, levels, m.smoother()).err().map(|error| error.to_string());
+            let refused = m.update_from(be, &a).err().map(|error| error.to_string());
+            if refused != of_cpu {
+                return Err(wrong(format!("{what}: {refused:?}, expected {of_cpu:?}")));
+            }
+            if refused.is_none() {
+                compare(what, be, &m, next, levels)?;
+            }
+        }
+        // A matrix with another pattern.
+        let other = Mat::<D, Csr<T>>::load(be, values::<T>("poisson2d:9x8", 1, uneven)?)?;
+        if other.convert_like(be, &like)?.nrows() != other.nrows() {
+            return Err(wrong("the conversion of another matrix"));
+        }
+    }
+    Ok(())
 }
 
 /// z <- M^-1 r.

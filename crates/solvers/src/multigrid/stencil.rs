@@ -143,7 +143,7 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
         if a.nrows() != a.ncols() {
             return Err(Error::NotSquare { solver: "mg", nrows: a.nrows(), ncols: a.ncols() });
         }
-        let made = coarsened(be, finest_of(be, a, smoother)?, levels, watcher)?;
+        let made = coarsened(be, finest_of(be, a, None, smoother)?, levels, watcher)?;
         Self::with(be, made, levels)
     }
 
@@ -271,13 +271,18 @@ pub(super) fn sizes<T: Real, B: StencilBackend<T>>(grids: &[Level<T, B>]) -> Vec
     grids.iter().map(|level| level.grid.of().size()).collect()
 }
 
-/// The finest grid of a matrix.
+/// The finest grid of a matrix. `like` is that of a matrix that may have the same pattern.
 pub(super) fn finest_of<T: Real, B: StencilBackend<T>>(
     be: &B,
     a: &Mat<B, Csr<T>>,
+    like: Option<&Mat<B, Dia<T>>>,
     smoother: PolynomialSmoother,
 ) -> Result<StencilGrid<T, B>> {
-    let diagonals = a.convert::<Dia<T>>(be).map_err(|error| match error {
+    let diagonals = match like {
+        Some(like) => a.convert_like(be, like),
+        None => a.convert(be),
+    };
+    let diagonals = diagonals.map_err(|error| match error {
         // Too many diagonals.
         spandrel_backend::Error::Format(_) => no_stencil(),
         other => other.into(),

@@ -19,7 +19,8 @@ use crate::pool::Pool;
 use crate::{Error, Result};
 
 impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
-    /// Takes another matrix on the same grid. The bits are those of a new cycle. Blocks; must not be recorded.
+    /// Takes another matrix on the same grid. The bits are those of a new cycle. Blocks; must not be recorded. On a GPU
+    /// it is fastest for the matrix that the cycle was made from, with new values in place ([`Mat::convert_like`]).
     ///
     /// All values are written in place, so no address changes. Until the end, the device also holds the new finest
     /// operator and a vector; nothing else is allocated there. Steps that were recorded before see the new values, but
@@ -38,7 +39,7 @@ impl<T: Real, B: StencilBackend<T>> StencilMultigrid<T, B> {
         if a.nrows() != n {
             return Err(Error::rows("mg", "the matrix", a.nrows(), n, crate::error::SAME_SIZE));
         }
-        let finest = finest_of(be, a, self.smoother())?;
+        let finest = finest_of(be, a, Some(self.grids[0].grid.a()), self.smoother())?;
         let taken = match self.renew(be, &finest) {
             Ok(false) => self.replace(be, finest),
             other => other.map(drop),

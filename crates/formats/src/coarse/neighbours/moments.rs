@@ -22,9 +22,31 @@ impl Neighbours {
     /// [`crate::Moments::second`]. The bits are those of [`Neighbours::moments`], which takes several times as long, if
     /// all values are finite.
     pub fn second_moments<T: Real>(rows: &[T]) -> [f64; 3] {
-        let sums: Vec<[f64; 3]> = rows.par_chunks(SUMMED * NEIGHBOURS).map(summed).collect();
-        sums.iter().fold([0.0; 3], |all, sums| std::array::from_fn(|axis| all[axis] + sums[axis]))
+        let sums: Vec<Vec<[f64; 3]>> = rows.par_chunks(RUNS * SUMMED * NEIGHBOURS).map(summed_runs).collect();
+        sums.iter().flatten().fold([0.0; 3], |all, sums| std::array::from_fn(|axis| all[axis] + sums[axis]))
     }
+}
+
+/// Runs of rows that are summed at once. Each addition waits for the one before it in the same run, so one run alone
+/// would leave most of a core idle.
+const RUNS: usize = 4;
+
+/// The sums of each run of [`SUMMED`] rows, of at most [`RUNS`] runs.
+fn summed_runs<T: Real>(rows: &[T]) -> Vec<[f64; 3]> {
+    let rows = rows.as_chunks::<NEIGHBOURS>().0;
+    if rows.len() < RUNS * SUMMED {
+        return rows.chunks(SUMMED).map(|run| summed(run.as_flattened())).collect();
+    }
+    let mut sums = [[0.0; RUNS]; 3];
+    for row in 0..SUMMED {
+        for (at, apart) in APART.iter().enumerate() {
+            let values: [f64; RUNS] = std::array::from_fn(|run| rows[run * SUMMED + row][at].as_f64());
+            for (sums, &counts) in sums.iter_mut().zip(apart) {
+                sums.iter_mut().zip(values).for_each(|(sum, value)| *sum -= if counts { value } else { 0.0 });
+            }
+        }
+    }
+    (0..RUNS).map(|run| sums.map(|sums| sums[run])).collect()
 }
 
 /// d^2 is 0 or 1. So a place adds its value, or a zero, which changes no sum.
