@@ -134,10 +134,6 @@ impl<T: Real> Coarsen<Csr<T>> for Cpu {
             Some(right) => m.map_entries(|row, col, v| v * (right[col] * left[row])),
         })?;
         made.resident = made.resident.with_slices(self);
-        if let Some((storage, spmv_bytes)) = made.resident.of_slices() {
-            made.storage += storage;
-            made.spmv_bytes = spmv_bytes;
-        }
         Ok(made)
     }
 

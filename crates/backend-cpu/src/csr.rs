@@ -39,15 +39,10 @@ const MOST_PLACES: f64 = 1.15;
 const LONG: usize = 100;
 
 impl<T: Real> CpuCsr<T> {
-    /// Also stores the entries in SELL, if products gain from that.
+    /// Also stores the entries in SELL, if products gain from that. The bytes that a matrix reports are those of CSR.
     pub(crate) fn with_slices(mut self, cpu: &Cpu) -> Self {
         self.slices = slices(cpu, &self.host);
         self
-    }
-
-    /// Bytes of the slices, and those of a product with them.
-    pub(crate) fn of_slices(&self) -> Option<(u64, u64)> {
-        self.slices.as_ref().map(CpuSell::traffic)
     }
 
     /// Overwrites values of the host's matrix, which is copied first if it is also used elsewhere.
@@ -238,7 +233,7 @@ impl<T: Real> SpmvTransposed<Csr<T>> for Cpu {
 
 #[cfg(test)]
 mod tests {
-    use spandrel_backend::{Backend, Coarsen, Mat};
+    use spandrel_backend::{Backend, Coarsen, Mat, Spmv};
     use spandrel_formats::generate;
 
     use super::*;
@@ -261,9 +256,9 @@ mod tests {
                 (Vector::from_host(&cpu, &vec![f64::NAN; n]).unwrap(), Vector::zeros(&cpu, n).unwrap());
             let (mut dot, mut norm) =
                 (Backend::<f64>::scalar(&cpu, 0.0).unwrap(), Backend::<f64>::scalar(&cpu, 0.0).unwrap());
-            cpu.spmv_dot(None, m, &x, &mut y, &x, &mut dot, Some(&mut norm)).unwrap();
-            cpu.residual(None, m, &x, &y, &mut r).unwrap();
-            cpu.spmv(None, Coeff::host(-2.0), m, &x, Coeff::host(0.5), &mut y).unwrap();
+            Spmv::<Csr<f64>>::spmv_dot(&cpu, None, m, &x, &mut y, &x, &mut dot, Some(&mut norm)).unwrap();
+            Spmv::<Csr<f64>>::residual(&cpu, None, m, &x, &y, &mut r).unwrap();
+            Spmv::<Csr<f64>>::spmv(&cpu, None, Coeff::host(-2.0), m, &x, Coeff::host(0.5), &mut y).unwrap();
             let bits = |v: &Vector<f64>| v.as_slice().iter().map(|v| v.to_bits()).collect::<Vec<_>>();
             (bits(&y), bits(&r), dot.0.to_bits(), norm.0.to_bits())
         };

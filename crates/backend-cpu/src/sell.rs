@@ -8,7 +8,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use spandrel_backend::{Load, Result};
-use spandrel_formats::{Ordinal, Real, Sell, Traffic};
+use spandrel_formats::{Ordinal, Real, Sell};
 
 use crate::Cpu;
 use crate::dot::BLOCK;
@@ -22,13 +22,6 @@ use crate::simd::Simd;
 pub struct CpuSell<T> {
     host: Arc<Sell<T>>,
     partition: Partition,
-}
-
-impl<T: Real> CpuSell<T> {
-    /// Bytes that it takes, and those of a product.
-    pub(crate) fn traffic(&self) -> (u64, u64) {
-        (self.host.storage(), self.host.spmv_bytes())
-    }
 }
 
 // SAFETY: a loaded object never changes, and operations with it write only to their operands.
