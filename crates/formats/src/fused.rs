@@ -1,8 +1,8 @@
 //! Functions that are also compiled for processors with FMA.
 
 /// Defines functions that are also compiled for processors with AVX2 and FMA, on which sums by `mul_add` are many times
-/// as fast. The bits are the same: without the instruction, `mul_add` is a correct (slow) library routine. A second type
-/// parameter follows a semicolon.
+/// as fast. The bits are the same: without the instruction, `mul_add` is a correct (slow) library routine. A second
+/// type parameter follows a semicolon.
 macro_rules! fused {
     ($(
         $(#[$meta:meta])*

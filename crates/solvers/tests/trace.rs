@@ -182,7 +182,7 @@ fn updates_of_stencil_multigrid_make_only_the_finest_operator() {
                 _ => None,
             });
             // The finest spectrum, those of all other grids, and samples of all grids.
-            let expected = ["convert", "stencil_spectrum", "stencil_spectra", "stencil_samples", "update_values"];
+            let expected = ["convert_like", "stencil_spectrum", "stencil_spectra", "stencil_samples", "update_values"];
             assert_eq!(waits.collect::<Vec<_>>(), expected);
             let made = events.iter().filter_map(|event| match event {
                 Event::Allocation(what, _) => Some(*what),

@@ -48,7 +48,7 @@ fn a_hierarchy_that_f32_cannot_hold_is_made_in_f64() {
         one.into_iter().map(move |(i, j, v)| (first + i, first + j, scale * v))
     };
     let a = Csr::from_triplets(2 * n, 2 * n, entries(0, 1.0).chain(entries(n, 1e-60))).unwrap();
-    let mut solver = cpu().build(a).unwrap();
+    let mut solver = cpu().scale(Scale::None).build(a).unwrap();
     assert!(matches!(solver.plan().preconditioner, Precond::Amg(_)), "{}", solver.plan());
     assert_eq!(solver.plan().precision, Precision::Native);
     let solution = solver.solve(&vec![1.0; 2 * n]).unwrap();

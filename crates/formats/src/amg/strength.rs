@@ -5,7 +5,8 @@
 //! aggregated with a stiff one across a jump of the coefficients.
 //!
 //! Layout: as CSR without the diagonal, one row per node, neighbours ascending.
-//! Cost: two passes over the entries; 4 bytes per coupling and per node, and the couplings twice during the second pass.
+//! Cost: two passes over the entries; 4 bytes per coupling and per node, and the couplings twice during the second
+//! pass.
 
 use rayon::prelude::*;
 

@@ -2,8 +2,8 @@
 //!
 //! The costs of products are fitted by least relative error to f64 products of some 260 real matrices that ran on one
 //! core; SELL's are a tenth higher and ELL's factor is set so that the choice is right most often. How often is in
-//! `record/cpu-spmv.jsonl`. Most matrices that fit a cache are decided by these costs, large ones by the bytes. There CSC
-//! reaches 0.5 to 0.75 of the rate of CSR, and CSR 0.6 to 1.1 of that of SELL: a row that ends is a branch that is
+//! `record/cpu-spmv.jsonl`. Most matrices that fit a cache are decided by these costs, large ones by the bytes. There
+//! CSC reaches 0.5 to 0.75 of the rate of CSR, and CSR 0.6 to 1.1 of that of SELL: a row that ends is a branch that is
 //! predicted wrongly (`record/cpu-large-products.txt`).
 //!
 //! Level sets that no device asked for are cut by the costs here, so that their order of execution is the same

@@ -249,8 +249,8 @@ impl<T: Real> Rows<T> {
     }
 }
 
-/// Makes a matrix of chunks of rows: their numbers of rows and entries are given, and `write` writes where the rows of a
-/// chunk end within it, their columns, ascending and below `ncols`, and their values.
+/// Makes a matrix of chunks of rows: their numbers of rows and entries are given, and `write` writes where the rows of
+/// a chunk end within it, their columns, ascending and below `ncols`, and their values.
 ///
 /// # Errors
 /// [`Error::TooLarge`]; [`Error::OutOfMemory`].
