@@ -30,7 +30,7 @@ const ITERATIONS: [f64; 2] = [500.0, 1000.0];
 const SETUP: [f64; 2] = [80.0, 4e5];
 /// Nanoseconds per entry of the symbolic phase of a factorisation: Cholesky, and LU with its bound.
 const ANALYSIS: [f64; 2] = [80.0, 350.0];
-/// The number of iterations at which the two are first compared. Each later comparison comes at no more than 4/3 of the
+/// The number of iterations at which the two are first compared. Each later comparison comes at no more than twice the
 /// number of the one before.
 const FIRST_LOOK: usize = 48;
 /// The share of the rival's time that an iteration gets before its pace is judged.
@@ -260,7 +260,7 @@ impl Judge {
         if progress.iterations < self.next {
             return None;
         }
-        self.next = progress.iterations * 4 / 3;
+        self.next = progress.iterations * 2;
         let remaining = remaining(&self.seen, progress.target) * self.pace.iteration;
         if remaining <= self.analysis.min(self.stronger) {
             return None;
