@@ -160,16 +160,14 @@ impl<T: Real> Coarsen<Csr<T>> for Cpu {
                         .for_each(|(to, (&col, &v))| *to = v * (right[col as usize] * left[row])),
                 }
             });
-            Ok(())
-        })
+        });
+        Ok(())
     }
 
     fn copy_values(&self, from: &CpuCsr<T>, to: &mut CpuCsr<T>) -> Result<()> {
         expect_len("copy_values", "the values", from.host().nnz(), to.host().nnz())?;
-        to.rewrite(self, |to| {
-            to.values_mut().copy_from_slice(from.host().values());
-            Ok(())
-        })
+        to.rewrite(self, |to| to.values_mut().copy_from_slice(from.host().values()));
+        Ok(())
     }
 
     fn add_to_diagonal(&self, a: &mut CpuCsr<T>, d: &Vector<T>) -> Result<()> {

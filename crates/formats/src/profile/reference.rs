@@ -71,7 +71,7 @@ pub(super) fn profile() -> Profile {
             call: 0.0,
             bus: 0.0,
             first: 0.0,
-            // `record/cpu-amg.txt`.
+            // `record/cpu-large-products.txt`.
             coarsening: 20.0,
             coarsening_shared: 90.0,
         },
