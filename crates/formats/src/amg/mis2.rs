@@ -92,8 +92,14 @@ pub fn roots_among<E>(
         others.refresh(&near)?;
         undecided.par_iter().with_min_len(CHUNK).for_each(|&node| {
             let own = at(&state, node);
-            let around = graph.neighbours(node as usize).iter();
-            let smallest = around.fold(at(&near, node), |least, &other| least.min(at(&near, other)));
+            let mut smallest = at(&near, node);
+            for &other in graph.neighbours(node as usize) {
+                // Nothing is smaller than a root, and in the first round there is none.
+                if smallest == ROOT || (round == 0 && smallest < own) {
+                    break;
+                }
+                smallest = smallest.min(at(&near, other));
+            }
             if smallest == ROOT {
                 state[node as usize].store(OUT, Relaxed);
             } else if smallest >= own {
