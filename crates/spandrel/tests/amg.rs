@@ -25,7 +25,7 @@ fn a_large_mesh_without_a_grid_gets_it_by_default_and_a_box_does_not() {
     let b = vec![1.0; a.nrows()];
     let mut solver = cpu().build(a).unwrap();
     let text = solver.plan().to_string();
-    assert!(text.contains("amg") && text.contains("scalar elliptic problem"), "{text}");
+    assert!(text.contains("amg") && text.contains("an elliptic problem"), "{text}");
     assert_eq!(solver.plan().precision, Precision::Mixed);
     let solution = solver.solve(&b).unwrap();
     assert!(solution.outcome.status.is_converged() && solution.outcome.iterations <= 30, "{}", solution.outcome);
@@ -35,6 +35,33 @@ fn a_large_mesh_without_a_grid_gets_it_by_default_and_a_box_does_not() {
         let plan = cpu().build(matrix(spec)).unwrap();
         assert!(!plan.plan().to_string().contains("amg"), "{spec}: {}", plan.plan());
     }
+}
+
+/// Diffusion with the tensor ((1, 0.9), (0.9, 1)) by bilinear elements: 9 points, two of which have positive entries.
+fn askew(side: usize) -> Csr<f64> {
+    let entries = (0..side * side).flat_map(|i| {
+        let (x, y) = ((i % side) as i64, (i / side) as i64);
+        let beside = (-1..=1).flat_map(|dy| (-1..=1).map(move |dx| (dx, dy)));
+        beside.filter_map(move |(dx, dy)| {
+            let is_inside = [x + dx, y + dy].iter().all(|at| (0..side as i64).contains(at));
+            let value = if (dx, dy) == (0, 0) { 8.0 / 3.0 } else { -1.0 / 3.0 - 0.45 * (dx * dy) as f64 };
+            is_inside.then_some((i, (x + dx + side as i64 * (y + dy)) as usize, value))
+        })
+    });
+    Csr::from_triplets(side * side, side * side, entries).expect("entries inside the matrix")
+}
+
+#[test]
+fn a_grid_of_nearest_neighbours_gets_geometric_multigrid_where_a_mesh_gets_amg() {
+    let a = askew(200);
+    let b = vec![1.0; a.nrows()];
+    let mut solver = cpu().build(a).unwrap();
+    let plan = solver.plan().to_string();
+    assert!(matches!(solver.plan().preconditioner, Precond::Mg(_)) && plan.contains("an elliptic problem"), "{plan}");
+    assert_eq!(solver.plan().precision, Precision::Mixed);
+    let solution = solver.solve(&b).unwrap();
+    assert!(solution.outcome.status.is_converged() && solution.outcome.iterations <= 30, "{}", solution.outcome);
+    assert!(solution.attempts.is_empty());
 }
 
 /// Two meshes that are not connected, the second in units that f32 does not reach beside those of the first.

@@ -2,7 +2,8 @@
 //!
 //! There is an estimate only for symmetric matrices that look like a scalar elliptic problem. On average over a sample
 //! of rows, positive off-diagonal entries must be a small share of the row, and the off-diagonal magnitudes must not
-//! exceed the diagonal by more than that share explains. Systems of equations and plates fail both tests.
+//! exceed the diagonal by more than that share explains. Systems of equations and plates fail both tests. Wider limits
+//! admit the systems that the cycle may suit ([`may_suit`]); for these the caller says how many cycles it expects.
 //!
 //! Iterations with IC(0) grow with the radius of the matrix's graph: the number of steps from its middle to its rim.
 //! Breadth-first searches from a few rows count the steps k that reach some thousand rows. In d dimensions the number
@@ -137,13 +138,13 @@ impl AmgSample {
         self.unfit == 0 && within(self.positive, positive) && within(self.weight, 1.0 / (1.0 - 2.0 * positive))
     }
 
-    /// The smallest surplus. `None` if the matrix does not look like a scalar elliptic problem.
-    fn surplus(&self) -> Option<f64> {
-        self.is_elliptic(POSITIVE).then(|| f64::from_bits(self.surplus))
+    /// The smallest surplus. `None` unless [`AmgSample::is_elliptic`].
+    fn surplus(&self, positive: f64) -> Option<f64> {
+        self.is_elliptic(positive).then(|| f64::from_bits(self.surplus))
     }
 }
 
-/// What the estimate needs to know of a symmetric matrix that looks like a scalar elliptic problem.
+/// What the estimate needs to know of a symmetric matrix.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AmgFacts {
     n: usize,
@@ -234,6 +235,14 @@ impl AmgFacts {
         facts
     }
 
+    /// The facts of a matrix that is no scalar elliptic problem but [`may_suit`] the cycle. `None` for any other.
+    fn of_system<T: Real>(a: &Csr<T>) -> Option<Self> {
+        let sample = AmgSample::of(a).filter(|sample| !sample.is_elliptic(POSITIVE))?;
+        let surplus = sample.surplus(POSITIVE_AT_MOST)?;
+        let Ok(facts) = Self::around((a.nrows(), a.nnz() as u64), surplus, |rows| beside(a, rows));
+        facts
+    }
+
     /// As [`AmgFacts::of`], for a matrix with this number of rows and entries that was sampled already. `beside`
     /// returns the columns of some rows, in any order.
     ///
@@ -244,7 +253,14 @@ impl AmgFacts {
         sample: &AmgSample,
         beside: impl FnMut(&[usize]) -> Result<Vec<usize>, E>,
     ) -> Result<Option<Self>, E> {
-        let Some(surplus) = sample.surplus() else { return Ok(None) };
+        sample.surplus(POSITIVE).map_or(Ok(None), |surplus| Self::around((n, nnz), surplus, beside))
+    }
+
+    fn around<E>(
+        (n, nnz): (usize, u64),
+        surplus: f64,
+        beside: impl FnMut(&[usize]) -> Result<Vec<usize>, E>,
+    ) -> Result<Option<Self>, E> {
         Ok(Extent::of(n, beside)?.map(|Extent { radius, .. }| Self { n, nnz, surplus, radius }))
     }
 }
@@ -269,12 +285,22 @@ impl AmgExpected {
         AmgFacts::of(a).map(|facts| Self::by::<T>(facts, options, profile))
     }
 
+    /// As [`AmgExpected::of`], for a matrix that is no scalar elliptic problem but that the cycle may suit
+    /// ([`may_suit`]), and for this number of cycles. `None` for any other.
+    pub fn of_system<T: Real>(a: &Csr<T>, cycles: f64, options: &AmgOptions, profile: &Profile) -> Option<Self> {
+        AmgFacts::of_system(a).map(|facts| Self::after::<T>(facts, cycles, options, profile))
+    }
+
     /// As [`AmgExpected::of`], for a matrix with elements of type `T` whose facts are known.
     pub fn by<T: Real>(facts: AmgFacts, options: &AmgOptions, profile: &Profile) -> Self {
+        Self::after::<T>(facts, CYCLES, options, profile)
+    }
+
+    fn after<T: Real>(facts: AmgFacts, cycles: f64, options: &AmgOptions, profile: &Profile) -> Self {
         let AmgFacts { n, nnz, surplus, radius } = facts;
         let bound = (2.0 / surplus).sqrt() / 2.0 * (2.0f64 / 1e-8).ln() / GAIN;
         let iterations = (PER_STEP * radius).min(bound).max(1.0);
-        let amg = Self::whole::<T>((n, nnz), CYCLES, options, profile);
+        let amg = Self::whole::<T>((n, nnz), cycles, options, profile);
         let (n, nnz, element) = (n as f64, nnz as f64, T::BYTES as f64);
         let Profile { memory, iteration, host, .. } = profile;
         let byte = memory.nanoseconds_per_byte / memory.units.max(1) as f64;

@@ -64,7 +64,7 @@ fn auto_takes_multigrid_where_one_device_would() {
     let mesh = generate::csr("electrostatic:n=60000").unwrap();
     let plan = planned(&mesh, &settings());
     assert_eq!(plan.preconditioner, same(Precond::Amg(AmgOptions::default())), "{plan}");
-    assert!(plan.preconditioner_why.starts_with("a scalar elliptic problem, by its rows: "), "{plan}");
+    assert!(plan.preconditioner_why.starts_with("an elliptic problem, by its rows: "), "{plan}");
     // The reason is that of one device with the same profile, and says so.
     assert!(plan.preconditioner_why.ends_with(" iterations on one device"), "{plan}");
 

@@ -21,10 +21,10 @@ use super::prepare::{Preparation, asked_for};
 use super::rival::{Pace, Rival, is_dominant};
 use super::settings::{Fallback, FormatChoice, NullVectors, Precision, Scale, Settings};
 use super::shared::{
-    ASKED_FOR, Limits, STAGNANT, multigrid, needs_symmetry, no_stagnation, not_gmres, separates_points, unsupported,
-    warning_of_symmetry,
+    ASKED_FOR, Limits, STAGNANT, multigrid, needs_symmetry, no_stagnation, not_gmres, separates_points, share,
+    unsupported, warning_of_symmetry,
 };
-use super::stronger::Stronger;
+use super::stronger::{Stronger, suited};
 use crate::any::{Choice, EveryFormat};
 
 /// An analysis of at most this many nanoseconds is free: the set-up of incomplete factors takes as long for any matrix.
@@ -265,7 +265,8 @@ impl Plan {
     }
 
     /// Takes multigrid instead of IC(0) if the policy chose IC(0) and [`Expected`] says that multigrid is faster, for
-    /// the matrix in the numbering of the solve. If [`Expected`] gives no prediction, considers algebraic multigrid.
+    /// the matrix in the numbering of the solve. If [`Expected`] gives no prediction, considers algebraic multigrid, and
+    /// takes the geometric one where that suits too.
     /// Reproducible solves and settings that ask for preconditioners in f32 keep IC(0).
     pub(super) fn choose_multigrid<T: Real>(&mut self, settings: &Settings, a: &Csr<T>, profile: &Profile) {
         let is_open = settings.preconditioner.is_none() && self.preconditioner == Precond::Ic0;
@@ -275,25 +276,33 @@ impl Plan {
         }
         let algebraic = |options: &AmgOptions| Ok::<_, Infallible>(AmgExpected::of(a, options, profile));
         let Ok(chosen) = multigrid(Expected::of(a, profile).ok(), MgOptions::default(), algebraic);
-        if let Some(chosen) = chosen {
-            (self.preconditioner, self.preconditioner_why) = chosen;
-            if matches!(self.preconditioner, Precond::Amg(_)) {
-                self.narrow();
-            }
-            self.watch_over(settings);
+        match chosen {
+            Some((Precond::Amg(options), why)) => self.take_multigrid(settings, (suited(a, options), why)),
+            Some(chosen) => self.take_multigrid(settings, chosen),
+            None => {}
         }
     }
 
     /// Chooses what may take over if the iteration turns out to be slow, for the matrix in the numbering of the solve.
+    /// Takes it from the start if it should finish first.
     pub(super) fn choose_stronger<T: Real>(&mut self, settings: &Settings, a: &Csr<T>, profile: &Profile) {
         let is_open = self.direct_is_open && settings.reorder.is_none() && self.near_null.is_none();
-        if is_open && self.preparation.is_none() && self.standby.is_none() {
-            self.stronger = Stronger::of(self, a, profile);
+        if !is_open || self.preparation.is_some() || self.standby.is_some() {
+            return;
+        }
+        self.stronger = Stronger::of(self, a, profile);
+        if let Some(Stronger { preconditioner, first: Some(AmgExpected { amg, ic0, iterations }), .. }) = self.stronger
+        {
+            let why = format!("an elliptic problem, by its rows: {}", share(amg, ic0, iterations));
+            self.stronger = None;
+            self.take_multigrid(settings, (preconditioner, why));
         }
     }
 
-    /// Prepares IC(0) to take over if a multigrid cycle that the policy chose stagnates.
-    fn watch_over(&mut self, settings: &Settings) {
+    /// Takes a multigrid cycle, in f32. IC(0) takes over if it stagnates.
+    fn take_multigrid(&mut self, settings: &Settings, chosen: (Precond, String)) {
+        (self.preconditioner, self.preconditioner_why) = chosen;
+        self.narrow();
         if settings.fallback == Fallback::Auto {
             (self.otherwise, self.standby) = (Some(Precond::Ic0), Some(Precond::Ic0));
             self.method_is_open = false;
@@ -362,7 +371,7 @@ impl Plan {
         let (factor, replaced) = (None, None);
         let open = Plan { preconditioner, factor, replaced, stagnation, ..self.clone() };
         let mut next = Plan { otherwise: weaker, standby: weaker, method_is_open: false, ..open };
-        if matches!(preconditioner, Precond::Amg(_)) {
+        if matches!(preconditioner, Precond::Amg(_) | Precond::Mg(_)) {
             next.narrow();
         }
         Some(next)

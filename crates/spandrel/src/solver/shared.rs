@@ -93,6 +93,12 @@ impl Limits {
     }
 }
 
+/// How long something takes beside CG with IC(0).
+pub(crate) fn share(time: f64, ic0: f64, iterations: f64) -> String {
+    let share = (100.0 * time / ic0).ceil();
+    format!("{share} % of the time expected with ic0 and its {iterations:.0} iterations")
+}
+
 /// The multigrid preconditioner that CG should take instead of a simpler one, with the reason. `None` if CG with IC(0)
 /// is expected to finish first.
 ///
@@ -102,10 +108,6 @@ pub(crate) fn multigrid<E>(
     mg: MgOptions,
     algebraic: impl FnOnce(&AmgOptions) -> Result<Option<AmgExpected>, E>,
 ) -> Result<Option<(Precond, String)>, E> {
-    let share = |time: f64, ic0: f64, iterations: f64| {
-        let share = (100.0 * time / ic0).ceil();
-        format!("{share} % of the time expected with ic0 and its {iterations:.0} iterations")
-    };
     if let Some(expected) = geometric {
         let why = || {
             let share = share(expected.mg, expected.ic0, expected.iterations);
@@ -117,7 +119,7 @@ pub(crate) fn multigrid<E>(
     let expected = algebraic(&options)?.filter(AmgExpected::pays);
     Ok(expected.map(|AmgExpected { iterations, ic0, amg }| {
         let share = share(amg, ic0, iterations);
-        (Precond::Amg(options), format!("a scalar elliptic problem, by its rows: {share}"))
+        (Precond::Amg(options), format!("an elliptic problem, by its rows: {share}"))
     }))
 }
 

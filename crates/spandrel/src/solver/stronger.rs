@@ -1,13 +1,14 @@
-//! The stronger preconditioner that an iteration competes with: CG with IC(0) against algebraic multigrid, BiCGStab
-//! with ILU(0) against ILUT.
+//! The stronger preconditioner that an iteration competes with: CG with IC(0) against multigrid, BiCGStab with ILU(0)
+//! against ILUT. Multigrid is geometric on a grid whose points have one unknown and only nearest neighbours, else
+//! algebraic.
 //!
 //! The first choice is made before anything is known about convergence. An iteration that turns out to be slow
 //! ([`super::rival::Judge`]) gives way. The stronger preconditioner is made only then, so the others pay nothing for
-//! it.
+//! it. It is the first choice where a model expects it to finish before the weaker one and before a factorisation.
 
-use spandrel_formats::{Bsr, Csr, Profile, Real};
+use spandrel_formats::{Bsr, Csr, Grid, Neighbours, Profile, Real, Stencil};
 use spandrel_solvers::amg::{AmgExpected, may_suit, separator};
-use spandrel_solvers::{AmgOptions, Method, Precond};
+use spandrel_solvers::{AmgOptions, Method, MgOptions, Precond};
 use spandrel_sptrsv::IlutOptions;
 
 use super::plan::Plan;
@@ -29,10 +30,13 @@ const FULL: f64 = 0.8;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Stronger {
     pub(super) preconditioner: Precond,
-    /// Nanoseconds of its set-up and its solve.
+    /// Nanoseconds of its set-up and its solve. Geometric multigrid should take less than the algebraic one, whose time
+    /// this is.
     pub(super) cost: f64,
     /// Whether a complete factorisation would take longer than that, so that its analysis is not worth its time.
     pub(super) beats_factors: bool,
+    /// The comparison with the weaker one, if both that and a factorisation are expected to take longer.
+    pub(super) first: Option<AmgExpected>,
 }
 
 impl Stronger {
@@ -41,7 +45,7 @@ impl Stronger {
     pub(super) fn of<T: Real>(plan: &Plan, a: &Csr<T>, profile: &Profile) -> Option<Self> {
         if plan.method == Method::BiCgStab && plan.preconditioner == Precond::Ilu0 && !plan.symmetric {
             let preconditioner = Precond::Ilut(IlutOptions::default());
-            return Some(Self { preconditioner, cost: ILUT * a.nnz() as f64, beats_factors: false });
+            return Some(Self { preconditioner, cost: ILUT * a.nnz() as f64, beats_factors: false, first: None });
         }
         let suits = plan.method == Method::Cg && plan.preconditioner == Precond::Ic0 && plan.symmetric;
         if !suits || !may_suit(a) {
@@ -51,8 +55,17 @@ impl Stronger {
         let size = (a.nrows(), a.nnz() as u64);
         let cost = 1e6 * AmgExpected::whole::<T>(size, CYCLES, &options, profile);
         let least = separator(a, options.unknowns).map_or(0.0, |rows| factoring(profile, DISSECTION * rows.powi(3)));
-        Some(Self { preconditioner: Precond::Amg(options), cost, beats_factors: least > cost })
+        let beats_factors = least > cost;
+        let expected = AmgExpected::of_system(a, CYCLES, &options, profile);
+        let first = expected.filter(|expected| beats_factors && expected.pays());
+        Some(Self { preconditioner: suited(a, options), cost, beats_factors, first })
     }
+}
+
+/// The multigrid for a matrix that algebraic multigrid suits: the geometric one if polynomials can smooth there.
+pub(super) fn suited<T: Real>(a: &Csr<T>, options: AmgOptions) -> Precond {
+    let is_grid = Grid::detect(a).is_ok_and(|grid| Neighbours::of(&Stencil::of(&grid)).is_some());
+    if is_grid { Precond::Mg(MgOptions::default()) } else { Precond::Amg(options) }
 }
 
 /// The unknowns of a point: the largest size of the dense blocks that make up a matrix, by a sample of its rows.
@@ -77,6 +90,20 @@ mod tests {
         };
         assert_eq!([of("elasticity3d:30"), of("elasticity2d:110")], [Some(true), Some(false)]);
         assert_eq!([of("elasticity3d:10"), of("convdiff2d:30,peclet=1")], [None, Some(false)]);
+    }
+
+    #[test]
+    fn geometric_multigrid_is_for_nearest_neighbours_with_one_unknown() {
+        let of = |spec: &str| suited(&generate::csr::<f64>(spec).expect(spec), AmgOptions::default());
+        for (spec, is_geometric) in [
+            ("poisson3d:12", true),
+            ("d3n27:9", true),
+            ("d3n13:9", false),
+            ("elasticity2d:20", false),
+            ("electrostatic:n=2000", false),
+        ] {
+            assert_eq!(matches!(of(spec), Precond::Mg(_)), is_geometric, "{spec}");
+        }
     }
 
     #[test]
