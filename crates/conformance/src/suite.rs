@@ -88,6 +88,7 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
         trials::new_values::trials::<f32, _>(&fleet, &mut all);
         trials::new_values::trials::<f64, _>(&fleet, &mut all);
         trials::renewed::trials(&fleet, &mut all);
+        trials::solver_values::trials(&fleet, &mut all);
         all.extend(trials::of_made::<f32, _>(&fleet));
         all.extend(trials::of_made::<f64, _>(&fleet));
         all.extend(trials::of_coarsening::<f32, _>(&fleet));
@@ -215,6 +216,7 @@ impl Gpu {
         trials::new_values::trials::<f32, _>(own, &mut all);
         trials::new_values::trials::<f64, _>(own, &mut all);
         trials::renewed::trials(own, &mut all);
+        trials::solver_values::trials(own, &mut all);
         all.extend(trials::of_made::<f32, _>(own));
         all.extend(trials::of_made::<f64, _>(own));
         all.extend(trials::of_coarsening::<f32, _>(own));

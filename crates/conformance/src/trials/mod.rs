@@ -51,6 +51,8 @@ pub mod reproducible;
 #[cfg(not(test))]
 pub(crate) mod runs;
 pub(crate) mod solve;
+#[cfg(not(test))]
+pub(crate) mod solver_values;
 pub(crate) mod sparse;
 pub mod spgemm;
 pub(crate) mod sptrsv;
