@@ -164,8 +164,8 @@ fn what_a_singular_matrix_needs_is_made_once_for_all_right_hand_sides() {
     assert_eq!(solver.solve(&vec![1.0; n]).expect("a solve").outcome.status, Status::Inconsistent);
 }
 
-/// A CPU of many cores with so little bandwidth each that triangular solves, which one core does, are slow. An operation
-/// of a factorisation takes this many times as long as on the reference.
+/// A CPU of many cores with so little bandwidth each that triangular solves, which one core does, are slow. An
+/// operation of a factorisation takes this many times as long as on the reference.
 fn wide(factors: f64) -> Cpu {
     let mut profile = Profile::reference();
     profile.memory.nanoseconds_per_byte *= 100.0;

@@ -265,9 +265,9 @@ impl Plan {
     }
 
     /// Takes multigrid instead of IC(0) if the policy chose IC(0) and [`Expected`] says that multigrid is faster, for
-    /// the matrix in the numbering of the solve. If [`Expected`] gives no prediction, considers algebraic multigrid, and
-    /// takes the geometric one where that suits too.
-    /// Reproducible solves and settings that ask for preconditioners in f32 keep IC(0).
+    /// the matrix in the numbering of the solve. If [`Expected`] gives no prediction, considers algebraic multigrid,
+    /// and takes the geometric one where that suits too. Reproducible solves and settings that ask for preconditioners
+    /// in f32 keep IC(0).
     pub(super) fn choose_multigrid<T: Real>(&mut self, settings: &Settings, a: &Csr<T>, profile: &Profile) {
         let is_open = settings.preconditioner.is_none() && self.preconditioner == Precond::Ic0;
         let is_plain = !self.reproducible && self.precision == Precision::Native;
