@@ -26,14 +26,6 @@ pub trait Rows<T: Real>: Spmv<Csr<T>> + 'static {
     fn stored<F: Format<Value = T>>(&self, rows: Mat<Self, Csr<T>>) -> Result<Option<Mat<Self, F>>>
     where
         Self: Spmv<F>;
-
-    /// As [`Rows::stored`] for a format other than CSR, but the rows stay.
-    ///
-    /// # Errors
-    /// As there.
-    fn converted<F: Format<Value = T>>(&self, rows: &Mat<Self, Csr<T>>) -> Result<Option<Mat<Self, F>>>
-    where
-        Self: Spmv<F>;
 }
 
 /// Returns `made` as a `B` if the types agree.
@@ -54,12 +46,6 @@ impl<T: Real> Rows<T> for Cpu {
     {
         Ok(same(rows))
     }
-    fn converted<F: Format<Value = T>>(&self, _: &Mat<Self, Csr<T>>) -> Result<Option<Mat<Self, F>>>
-    where
-        Self: Spmv<F>,
-    {
-        Ok(None)
-    }
 }
 
 #[cfg(feature = "cuda-core")]
@@ -74,18 +60,9 @@ macro_rules! converted {
             where
                 Self: Spmv<F>,
             {
-                match self.converted(&rows)? {
-                    Some(made) => Ok(Some(made)),
-                    None => Ok(same(rows)),
-                }
-            }
-            fn converted<F: Format<Value = T>>(&self, rows: &Mat<Self, Csr<T>>) -> Result<Option<Mat<Self, F>>>
-            where
-                Self: Spmv<F>,
-            {
                 match F::NAME {
                     $($stem => Ok(same(rows.convert::<spandrel_formats::$Type<T>>(self)?)),)*
-                    _ => Ok(None),
+                    _ => Ok(same(rows)),
                 }
             }
         }

@@ -3,7 +3,6 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
-use rayon::prelude::*;
 use spandrel_backend::Backend;
 use spandrel_formats::permutation::Permutation;
 use spandrel_formats::{Csr, Real};
@@ -18,12 +17,8 @@ use super::plan::{Plan, Replaced, Stage};
 use super::rival::Rival;
 use super::settings::Settings;
 use super::solution::{Solution, Solutions};
-use super::supply::unmapped_later;
 use super::truth::{Truth, norms};
 use super::words::counted;
-
-/// A matrix with this number of entries is freed on another thread.
-const UNMAPPED: usize = 1 << 20;
 
 /// The engine or the factors that solve.
 pub(super) enum Running<T: Element, B: SolverBackend<T>> {
@@ -264,7 +259,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
             }
             None => next.values_mut().copy_from_slice(values),
         }
-        if let Some(at) = next.values().par_iter().position_first(|v| !v.is_finite()) {
+        if let Some(at) = next.values().iter().position(|v| !v.is_finite()) {
             return Err(super::build::entry_at(&next, at));
         }
         let next = Arc::new(next);
@@ -330,12 +325,8 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         if let Some(factor) = &mut self.plan.factor {
             factor.shift = shift;
         }
-        let truth = Truth::new(Arc::clone(&next), false);
-        let host = std::mem::replace(&mut self.host, next);
-        let old = (host, std::mem::replace(&mut self.truth, truth), self.rival.take());
-        if self.host.nnz() >= UNMAPPED {
-            unmapped_later(old);
-        }
+        self.truth = Truth::new(Arc::clone(&next), false);
+        (self.host, self.rival) = (next, None);
     }
 
     fn solution(&self, answer: Answer<T>, times: Times) -> Result<Solution<T>> {

@@ -241,7 +241,7 @@ impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rewrites<F::Value> + 'stati
     }
 }
 
-impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rows<F::Value> + Rewrites<F::Value>> Engine<F::Value, B>
+impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rewrites<F::Value> + 'static> Engine<F::Value, B>
     for Iterative<F, B>
 {
     fn run(
@@ -257,17 +257,16 @@ impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rows<F::Value> + Rewrites<F
         Ok(self.m.apply(be, None, r, z)?)
     }
     fn renew(&mut self, be: &B, a: &Arc<Csr<F::Value>>) -> Result<f64> {
-        let supply = Supply::new(Arc::clone(a));
         if self.rows().is_some() {
-            let shift = self.m.renew(be, &supply)?;
+            let shift = self.m.renew(be, a)?;
             if let Some(rows) = self.rows() {
                 rows.update_values(be, a.values())?;
             }
             return Ok(shift);
         }
         // The matrix first: if it fails, nothing has changed.
-        let stored = supply.again::<F>(be)?;
-        let shift = self.m.renew(be, &supply)?;
+        let stored = Mat::load(be, F::from_csr(a)?)?;
+        let shift = self.m.renew(be, a)?;
         self.a = stored;
         Ok(shift)
     }
@@ -375,12 +374,11 @@ where
         Ok(Mixed::new(be, &self.m, self.wide.nrows(), self.exponent)?.apply(be, None, r, z)?)
     }
     fn renew(&mut self, be: &B, a: &Arc<Csr<f64>>) -> Result<f64> {
-        let supply = Supply::new(Arc::clone(a));
-        let narrowing = Narrowing::of(&supply);
+        let spandrel_solvers::Narrowed { matrix, exponent } = spandrel_solvers::Narrowed::new(a);
         let wide = Mat::load(be, Arc::clone(a))?;
-        let narrow = Mat::load(be, F::from_csr(narrowing.host())?)?;
-        let shift = self.m.renew(be, &narrowing)?;
-        (self.wide, self.narrow, self.exponent) = (wide, narrow, narrowing.exponent());
+        let narrow = Mat::load(be, F::from_csr(&matrix)?)?;
+        let shift = self.m.renew(be, &matrix)?;
+        (self.wide, self.narrow, self.exponent) = (wide, narrow, exponent);
         Ok(shift)
     }
     fn renew_from(&mut self, _: &B, _: &<B as Backend<f64>>::Vector) -> Option<Result<f64>> {

@@ -74,7 +74,7 @@ impl<T: Real, B: Load<Csr<T>>> Supply<T, B> {
             let rows = self.rows(device);
             self.free();
             if let Some(made) = converted(device, rows)? {
-                unmapped_later((self.given, self.in_order));
+                unmapped_later(Box::new((self.given, self.in_order)));
                 return Ok(made);
             }
         }
@@ -82,22 +82,6 @@ impl<T: Real, B: Load<Csr<T>>> Supply<T, B> {
         self.free();
         let stored: Arc<F> = store(self.into_host())?;
         Ok(Mat::load(device, stored)?)
-    }
-
-    /// As [`Supply::stored`], but the rows stay on the device, for what is made from them next.
-    pub(super) fn again<F: Format<Value = T>>(&self, device: &B) -> Result<Mat<B, F>>
-    where
-        B: Spmv<F> + Rows<T>,
-    {
-        if B::converts::<F>() {
-            match self.rows(device).and_then(|rows| device.converted::<F>(&rows)) {
-                Ok(Some(made)) => return Ok(made),
-                // The way through the host needs less room.
-                Ok(None) | Err(backend::Error::OutOfMemory { .. }) => self.free(),
-                Err(error) => return Err(error.into()),
-            }
-        }
-        Ok(Mat::load(device, F::from_csr(self.host())?)?)
     }
 }
 
@@ -139,7 +123,7 @@ where
 }
 
 /// Frees a large matrix on another thread; returning its pages takes tenths of a second.
-pub(super) fn unmapped_later<A: Send + 'static>(host: A) {
+fn unmapped_later(host: Box<dyn Any + Send>) {
     // If no thread is available, the closure is dropped here, and the matrix with it.
     drop(std::thread::Builder::new().spawn(move || drop(host)));
 }
@@ -171,7 +155,7 @@ fn narrowed(wide: &Csr<f64>) -> (Arc<Csr<f32>>, i32) {
 /// A matrix times 2^-e in f32. The device narrows it for what is made on the device; the host narrows it once, for what
 /// is made on the host.
 pub(super) struct Narrowing<'a, B: Load<Csr<f64>> + Load<Csr<f32>>> {
-    wide: &'a dyn Given<f64, B>,
+    wide: &'a Supply<f64, B>,
     rows: RefCell<Option<Rc<Mat<B, Csr<f32>>>>>,
     host: OnceCell<(Arc<Csr<f32>>, i32)>,
     /// The exponent that the device computed.
@@ -179,7 +163,7 @@ pub(super) struct Narrowing<'a, B: Load<Csr<f64>> + Load<Csr<f32>>> {
 }
 
 impl<'a, B: Load<Csr<f64>> + Load<Csr<f32>>> Narrowing<'a, B> {
-    pub(super) fn of(wide: &'a dyn Given<f64, B>) -> Self {
+    pub(super) fn of(wide: &'a Supply<f64, B>) -> Self {
         Self { wide, rows: RefCell::new(None), host: OnceCell::new(), exponent: Cell::new(None) }
     }
 
