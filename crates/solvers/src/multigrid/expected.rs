@@ -184,7 +184,8 @@ impl Expected {
         if count == 0 {
             return Err(NotExpected::Small);
         }
-        // The cycle is in f32. Its set-up takes as long as in f64 (record/cpu-multigrid.txt).
+        // The cycle is in f32, except on several ranks, which ask what one device would take. Its set-up takes as long
+        // as in f64 (record/cpu-multigrid.txt).
         let narrow = size_of::<f32>() as f64 / element;
         // Nanoseconds per byte of an iteration and of the host's work, and per level. The device sets up IC(0).
         let Profile { memory, iteration, host, .. } = profile;
