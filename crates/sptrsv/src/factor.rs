@@ -418,11 +418,12 @@ pub fn judge<T: Real>(i: usize, given: &[T], before: &[T], rest: &[T]) -> Result
 }
 
 /// The pivot that takes the place of one that is zero or tiny: `share` times the largest magnitude of A's row, with the
-/// sign of the old one. A row of zeros gets `share`.
+/// sign of the old one. A row of zeros gets `share`. It is at least the smallest normal number: a share of a subnormal
+/// number may be 0, and the reciprocal of one may be infinite.
 #[inline(always)]
 pub(crate) fn replaced<T: Real>(pivot: T, given: &[T], share: T) -> T {
     let largest = given.iter().fold(T::zero(), |largest, v| largest.max(v.abs()));
-    let size = share * if largest > T::zero() { largest } else { T::one() };
+    let size = (share * if largest > T::zero() { largest } else { T::one() }).max(T::min_positive_value());
     if pivot < T::zero() { -size } else { size }
 }
 

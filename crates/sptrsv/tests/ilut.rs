@@ -208,6 +208,12 @@ fn zero_pivots_are_left_to_the_numeric_phase_and_column_pivots_mend_them() {
     // A hundredth of the row replaces the zero pivot, and the last row's pivot then consists of fill.
     let made = Ilut::symbolic(&cycle).expect("square").mended(cycle.values()).expect("a rule").expect("finite");
     assert_eq!((made.lower, made.upper), (vec![400.0, -20_000.0], vec![0.01, 1.0, 0.02, 2.0, 40_000.0]));
+    // A hundredth of a subnormal number is 0. The pivot in its place is one that can be divided by.
+    let subnormal = Csr::from_triplets(2, 2, [(0, 0, 1.0), (1, 0, 5e-324)]).expect("inside");
+    let ilut = Ilut::symbolic(&subnormal).expect("square");
+    let made = ilut.mended(subnormal.values()).expect("a rule").expect("finite");
+    assert_eq!((&made.lower, &made.upper), (&vec![5e-324], &vec![1.0, f64::MIN_POSITIVE]));
+    ilut.triangles(made).expect("no zero pivot");
     let (q, ilut) = Ilut::pivoted(&cycle, IlutOptions::default()).expect("square");
     assert_eq!(q.perm(), [1, 2, 0]);
     let made = ilut.numeric(q.permute_columns(&cycle).expect("square").values()).expect("pivots");
