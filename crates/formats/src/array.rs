@@ -7,6 +7,8 @@ use std::fmt;
 use std::ops::Deref;
 use std::sync::Arc;
 
+use rayon::prelude::*;
+
 /// An array of a matrix: a `Vec`, or a slice that another owner keeps.
 ///
 /// ```
@@ -70,6 +72,23 @@ impl<E: Copy + 'static> Array<E> {
         match &mut self.0 {
             Kept::Own(own) => own,
             Kept::Shared(_) => &mut [], // was replaced above
+        }
+    }
+}
+
+impl<E: Copy + Send + Sync + 'static> Array<E> {
+    /// Shares the elements with every later clone. Copies nothing.
+    pub fn share(&mut self) {
+        if let Kept::Own(own) = &mut self.0 {
+            *self = Self::shared(std::mem::take(own));
+        }
+    }
+
+    /// As [`Clone`], but copies in parallel.
+    pub(crate) fn copied(&self) -> Self {
+        match &self.0 {
+            Kept::Own(own) => own.par_iter().copied().collect::<Vec<E>>().into(),
+            Kept::Shared(_) => self.clone(),
         }
     }
 }
@@ -166,6 +185,22 @@ mod tests {
         array.to_mut()[1] = 3.0;
         let own = array.into_vec();
         assert_eq!((own.as_ptr(), own), (place, vec![1.0, 3.0]));
+    }
+
+    #[test]
+    fn clones_of_a_shared_vec_read_the_same_memory() {
+        let own = vec![1u32, 2, 3];
+        let at = own.as_ptr();
+        let mut array = Array::from(own);
+        assert_ne!(array.copied().as_ptr(), at, "a copy of a vec");
+        array.share();
+        assert!(array.is_shared());
+        assert_eq!([array.as_ptr(), array.clone().as_ptr(), array.copied().as_ptr()], [at; 3]);
+        array.share();
+        assert_eq!(array.as_ptr(), at, "shared twice");
+        let mut other = array.clone();
+        other.to_mut()[0] = 7;
+        assert_eq!((&*array, &*other), (&[1, 2, 3][..], &[7, 2, 3][..]));
     }
 
     #[test]

@@ -326,26 +326,52 @@ impl<T: Real> Csr<T> {
     /// The same pattern with each value mapped by `f`, possibly to another element type. In parallel, also for the copy
     /// of the pattern.
     pub fn map<U: Real>(&self, f: impl Fn(T) -> U + Sync) -> Csr<U> {
-        Csr::of_parts(
-            self.nrows,
-            self.ncols,
-            self.row_ptr.par_iter().copied().collect(),
-            self.col_idx.par_iter().copied().collect(),
-            self.values.par_iter().map(|&v| f(v)).collect(),
-        )
+        self.with_array(self.values.par_iter().map(|&v| f(v)).collect::<Vec<U>>().into())
+    }
+
+    /// The same pattern with other values, one per entry, in stored order. Copies the pattern in parallel, unless
+    /// another owner has it ([`Csr::share_pattern`]).
+    ///
+    /// ```
+    /// # use spandrel_formats::Csr;
+    /// let mut a = Csr::from_triplets(2, 2, [(0, 0, 2.0), (1, 1, 4.0)])?;
+    /// a.share_pattern();
+    /// let b = a.with_values(vec![1.0f32, 3.0])?;
+    /// assert_eq!((b.values(), b.col_idx().as_ptr()), (&[1.0, 3.0][..], a.col_idx().as_ptr()));
+    /// # Ok::<(), spandrel_formats::Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::Length`] for another number of values.
+    pub fn with_values<U: Real>(&self, values: Vec<U>) -> Result<Csr<U>> {
+        if values.len() != self.nnz() {
+            return Err(Error::Length { format: "csr", array: "values", found: values.len(), expected: self.nnz() });
+        }
+        Ok(self.with_array(values.into()))
+    }
+
+    fn with_array<U>(&self, values: Array<U>) -> Csr<U> {
+        let (row_ptr, col_idx) = (self.row_ptr.copied(), self.col_idx.copied());
+        Csr { nrows: self.nrows, ncols: self.ncols, row_ptr, col_idx, values }
+    }
+
+    /// Lets later clones and [`Csr::with_values`] read this matrix's row pointers and columns in place, instead of
+    /// copying them. Copies nothing itself.
+    pub fn share_pattern(&mut self) {
+        self.row_ptr.share();
+        self.col_idx.share();
+    }
+
+    /// The place of the first value that is infinite or NaN, in stored order. In parallel.
+    pub fn first_not_finite(&self) -> Option<usize> {
+        self.values.par_iter().position_first(|v| !v.is_finite())
     }
 
     /// The same pattern with each value mapped by `f`, which is told its row and column. In parallel, also for the copy
     /// of the pattern.
     #[must_use]
     pub fn map_entries(&self, f: impl Fn(usize, usize, T) -> T + Sync) -> Self {
-        let mut made = Csr::of_parts(
-            self.nrows,
-            self.ncols,
-            self.row_ptr.par_iter().copied().collect(),
-            self.col_idx.par_iter().copied().collect(),
-            self.values.to_vec(),
-        );
+        let mut made = self.with_array(self.values.to_vec().into());
         made.overwrite_rows(|row, cols, values| {
             values.iter_mut().zip(cols).for_each(|(v, &col)| *v = f(row, col as usize, *v));
         });
