@@ -1,7 +1,7 @@
 //! Finds our figure for a published one: a record, some of its lines, and what to take from them.
 //!
 //! For each case the line with the least time counts, from the last run in the record that has the case. A ratio of two
-//! lines is from one run.
+//! lines is from one run, or from runs of two programs at one commit.
 
 use serde::Deserialize;
 
@@ -18,6 +18,9 @@ pub(crate) struct Ours {
     /// If present, the ratio of times is taken instead of a field: the fastest line of these, for the same case in the
     /// same run, over ours.
     over: Option<toml::Table>,
+    /// With `over`: the peers are run by a program of their own, so their lines count from any run of the same commit.
+    #[serde(default)]
+    apart: bool,
     /// With `over`: one minus the reciprocal ratio, which is a share of time saved.
     #[serde(default)]
     share: bool,
@@ -93,9 +96,14 @@ impl Ours {
         Some(value / self.per.as_deref().map_or(Some(1.0), |field| line.number(field))?)
     }
 
-    /// The fastest line of a case in a run that matches and has the number.
-    fn fastest<'a>(&self, of_case: &[&'a Line], run: &Header, wanted: &toml::Table) -> Option<&'a Line> {
-        let sound = |line: &&Line| line.header == *run && holds(line, wanted) && self.field(line).is_some();
+    /// The fastest line of a case that matches and has the number, among the lines of some runs.
+    fn fastest<'a>(
+        &self,
+        of_case: &[&'a Line],
+        counts: impl Fn(&Header) -> bool,
+        wanted: &toml::Table,
+    ) -> Option<&'a Line> {
+        let sound = |line: &&Line| counts(&line.header) && holds(line, wanted) && self.field(line).is_some();
         let ms = |line: &Line| line.number(self.time()).unwrap_or(f64::MAX);
         of_case.iter().copied().filter(sound).min_by(|a, b| ms(a).total_cmp(&ms(b)))
     }
@@ -109,10 +117,11 @@ impl Ours {
             }
         }
         runs.into_iter().find_map(|run| {
-            let line = self.fastest(of_case, run, &self.line)?;
+            let line = self.fastest(of_case, |header| header == run, &self.line)?;
             let value = self.field(line)?;
             let Some(over) = &self.over else { return Some(Found { value, line }) };
-            let other = self.field(self.fastest(of_case, run, over)?)?;
+            let near = |header: &Header| header == run || (self.apart && header.commit == run.commit);
+            let other = self.field(self.fastest(of_case, near, over)?)?;
             Some(Found { value: if self.share { 1.0 - value / other } else { other / value }, line })
         })
     }

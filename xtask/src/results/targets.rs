@@ -180,6 +180,20 @@ mod tests {
     }
 
     #[test]
+    fn peers_with_a_program_of_their_own_are_compared_at_one_commit() {
+        let ours = "{\"case\":\"a\",\"contender\":\"spandrel\",\"ms\":2.0}";
+        let peer = "{\"case\":\"a\",\"contender\":\"peer\",\"ms\":3.0}";
+        let said = |commit: &str, more: &str| {
+            let over = "line = { contender = \"spandrel\" }, over = { contender = \"peer\" }";
+            let lines = format!("{ours}\n{{\"header\":true,\"machine\":\"m\",\"commit\":\"{commit}\"}}\n{peer}");
+            page(&format!("asked = 2\nours = {{ record = [\"record/r.jsonl\"], {over}{more} }}"), &lines)
+        };
+        assert!(said("c", ", apart = true").contains("| at least 2.00 | 1.50 (`a`) |"));
+        assert!(said("c", "").contains("missing: no such line"));
+        assert!(said("d", ", apart = true").contains("missing: no such line"));
+    }
+
+    #[test]
     fn a_target_without_a_record_is_missed() {
         let said = page("asked = 2\nours = { record = [\"record/none.jsonl\"], line = { op = \"o\" } }", LINES);
         assert!(said.contains("| missing: no such line in [record/none.jsonl]"), "{said}");
