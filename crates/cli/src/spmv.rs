@@ -155,6 +155,9 @@ fn measure<T: Real, B: EveryFormat<T>>(args: &SpmvArgs, device: &B) -> Result<()
     if args.json { output::print_json(&report) } else { output::print(&report.text()) }
 }
 
+/// y <- A x.
+type Product<'a, V> = dyn FnMut(&V, &mut V) -> spandrel::backend::Result<()> + 'a;
+
 /// A matrix, an x, and what y must be.
 struct Bench<'a, T, B> {
     device: &'a B,
@@ -192,20 +195,31 @@ impl<'a, T: Real, B: Backend<T>> Bench<'a, T, B> {
             }
             Err(error) => return Err(error.into()),
         };
-        let bytes = a.spmv_bytes();
+        let mut product = |x: &_, y: &mut _| a.spmv(device, None, Coeff::one(), x, Coeff::zero(), y);
+        self.checked(F::NAME, a.spmv_bytes(), &mut product)
+    }
+
+    /// Checks and times a product, whatever the format.
+    fn checked(
+        &self,
+        format: &'static str,
+        bytes: u64,
+        product: &mut Product<'_, <B as Backend<T>>::Vector>,
+    ) -> Result<Line> {
+        let device = self.device;
         let x = device.upload(&self.x)?;
         // An element that the product does not write stays NaN, so it is found.
         let mut y = device.upload(&vec![T::nan(); self.reference.len()])?;
-        a.spmv(device, None, Coeff::one(), &x, Coeff::zero(), &mut y)?;
+        product(&x, &mut y)?;
         let error_of_bound = self.judge(&device.download(&y)?);
         if error_of_bound > 1.0 {
-            return Ok(Line { format: F::NAME, result: Measured::Wrong { error_of_bound, correct: false } });
+            return Ok(Line { format, result: Measured::Wrong { error_of_bound, correct: false } });
         }
-        let times = time(device, |device: &B| a.spmv(device, None, Coeff::one(), &x, Coeff::zero(), &mut y))?;
+        let times = time(device, |_: &B| product(&x, &mut y))?;
         let ms = times.median * 1e3;
         let gbs = rate(bytes, times.median);
         Ok(Line {
-            format: F::NAME,
+            format,
             result: Measured::Timed {
                 ms,
                 ms_min: times.least * 1e3,

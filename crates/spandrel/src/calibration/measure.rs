@@ -73,7 +73,7 @@ pub(super) struct Measured {
 /// Nanoseconds per call of work that a device may do asynchronously.
 pub(super) fn nanoseconds<B: Backend<f64>>(
     device: &B,
-    mut work: impl FnMut() -> spandrel_backend::Result<()>,
+    work: &mut dyn FnMut() -> spandrel_backend::Result<()>,
 ) -> Result<f64> {
     let mut run = |calls: usize| -> Result<Duration> {
         device.synchronize()?;
@@ -129,7 +129,8 @@ impl Sample {
         };
         let a = Mat::load(device, stored)?;
         let (x, mut y) = (device.upload(&vec![1.0; columns])?, device.zeros(rows)?);
-        let time = nanoseconds(device, || a.spmv(device, None, Coeff::one(), &x, Coeff::zero(), &mut y))?;
+        let mut product = || a.spmv(device, None, Coeff::one(), &x, Coeff::zero(), &mut y);
+        let time = nanoseconds(device, &mut product)?;
         Ok(Some((work, time)))
     }
 }
@@ -182,7 +183,7 @@ impl Measured {
         let n = (bytes / 8) as usize;
         let (x, mut y) = (device.upload(&vec![1.0; n])?, device.zeros(n)?);
         let half = Coeff::host(0.5);
-        let time = nanoseconds(device, || device.axpby(None, half, &x, half, &mut y))?;
+        let time = nanoseconds(device, &mut || device.axpby(None, half, &x, half, &mut y))?;
         self.profile.memory.nanoseconds_per_byte = time / (24 * n) as f64;
         Ok(())
     }
@@ -192,7 +193,7 @@ impl Measured {
     fn bus<B: Backend<f64>>(&mut self, device: &B) -> Result<()> {
         let host = vec![1.0f64; (STREAMED[0] / 8) as usize];
         let mut to = device.upload(&host)?;
-        let time = nanoseconds(device, || device.write(&host, &mut to))?;
+        let time = nanoseconds(device, &mut || device.write(&host, &mut to))?;
         self.profile.iteration.bus = time / STREAMED[0] as f64;
         Ok(())
     }

@@ -66,7 +66,7 @@ fn solved<P: Plan<Value = f64>, B: Sptrsv<P>>(device: &B, plan: P) -> Result<f64
     let n = plan.nrows();
     let tri = Tri::load(device, plan)?;
     let (b, mut x) = (device.upload(&vec![1.0; n])?, device.zeros(n)?);
-    nanoseconds(device, || tri.sptrsv(device, None, System::Plain, &b, &mut x))
+    nanoseconds(device, &mut || tri.sptrsv(device, None, System::Plain, &b, &mut x))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use spandrel_backend::{Coeff, Spmv};
+use spandrel_backend::{Backend, Coeff, Spmv};
 use spandrel_formats::{Csr, Format, Real};
 use spandrel_solvers::{Error, Narrowed, Result};
 
@@ -67,8 +67,18 @@ fn seconds<T: Element, B: EveryFormat<T>>(device: &B, a: &Arc<Csr<T>>, format: &
 
 fn seconds_in<F: Format, B: Spmv<F>>(device: &B, a: &Arc<Csr<F::Value>>) -> Result<f64> {
     let stored = Mat::<B, F>::load(device, F::from_csr(a)?)?;
-    let (x, mut y) = (device.upload(&vec![F::Value::from_f64(1.0); a.ncols()])?, device.zeros(a.nrows())?);
-    let mut product = || stored.spmv(device, None, Coeff::one(), &x, Coeff::zero(), &mut y);
+    let mut product = |x: &_, y: &mut _| stored.spmv(device, None, Coeff::one(), x, Coeff::zero(), y);
+    best(device, (a.nrows(), a.ncols()), &mut product)
+}
+
+/// The least time of a product, whatever the format.
+fn best<T: Real, B: Backend<T>>(
+    device: &B,
+    (nrows, ncols): (usize, usize),
+    product: &mut dyn FnMut(&B::Vector, &mut B::Vector) -> spandrel_backend::Result<()>,
+) -> Result<f64> {
+    let (x, mut y) = (device.upload(&vec![T::from_f64(1.0); ncols])?, device.zeros(nrows)?);
+    let mut product = || product(&x, &mut y);
     // The first product loads the kernel and warms the caches.
     product()?;
     device.synchronize()?;
