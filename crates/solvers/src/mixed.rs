@@ -139,9 +139,22 @@ impl<B: MixedPrecision, M: Preconditioner<f32, B>> Mixed<B, M> {
         if csr.nrows() != self.n {
             return Err(Error::rows("mixed", "the matrix", csr.nrows(), self.n, crate::error::SAME_SIZE));
         }
-        let Narrowed { matrix, exponent } = Narrowed::new(csr);
-        renew(&mut self.inner, be, &matrix)?;
-        Ok(Backend::<f64>::assign(be, None, Coeff::host(power_of_two(-exponent)), &mut self.scale)?)
+        self.update_narrowed(be, |inner, be| {
+            let Narrowed { matrix, exponent } = Narrowed::new(csr);
+            renew(inner, be, &matrix)?;
+            Ok(((), exponent))
+        })
+    }
+
+    /// As [`Mixed::update`], for a matrix that is narrowed elsewhere: `renew` passes its values to the inner
+    /// preconditioner, and also returns their exponent.
+    ///
+    /// # Errors
+    /// Those of `renew`, as there; [`Error::Parameter`] for an exponent outside -1022 to 1022.
+    pub fn update_narrowed<R>(&mut self, be: &B, renew: impl FnOnce(&mut M, &B) -> Result<(R, i32)>) -> Result<R> {
+        let (renewed, exponent) = renew(&mut self.inner, be)?;
+        Backend::<f64>::assign(be, None, Coeff::host(inverse_power(exponent)?), &mut self.scale)?;
+        Ok(renewed)
     }
 
     /// As [`Mixed::update`] with values on the device, in stored order. They are narrowed there and do not go through

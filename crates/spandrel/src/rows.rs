@@ -13,17 +13,16 @@ use crate::Cuda;
 
 /// A backend that may make formats from rows in its memory.
 pub trait Rows<T: Real>: Spmv<Csr<T>> + 'static {
-    /// Whether [`Rows::stored`] makes this format. A CPU makes none, because the host builds its formats anyway.
+    /// Whether [`Rows::converted`] makes this format, or it is CSR. A CPU makes none, because the host builds its
+    /// formats anyway.
     fn converts<F: Format<Value = T>>() -> bool;
 
-    /// The matrix in format `F`, with the bits of [`Mat::load`] on `F::from_csr`; [`None`] if this backend has no
-    /// conversion.
-    ///
-    /// `rows` are freed, or become the result. Blocks. Must not be recorded.
+    /// The matrix in another format `F`, with the bits of [`Mat::load`] on `F::from_csr`; [`None`] for CSR, and if this
+    /// backend has no conversion. Blocks. Must not be recorded.
     ///
     /// # Errors
     /// As [`spandrel_backend::Convert::convert`].
-    fn stored<F: Format<Value = T>>(&self, rows: Mat<Self, Csr<T>>) -> Result<Option<Mat<Self, F>>>
+    fn converted<F: Format<Value = T>>(&self, rows: &Mat<Self, Csr<T>>) -> Result<Option<Mat<Self, F>>>
     where
         Self: Spmv<F>;
 }
@@ -40,11 +39,11 @@ impl<T: Real> Rows<T> for Cpu {
     fn converts<F: Format<Value = T>>() -> bool {
         false
     }
-    fn stored<F: Format<Value = T>>(&self, rows: Mat<Self, Csr<T>>) -> Result<Option<Mat<Self, F>>>
+    fn converted<F: Format<Value = T>>(&self, _: &Mat<Self, Csr<T>>) -> Result<Option<Mat<Self, F>>>
     where
         Self: Spmv<F>,
     {
-        Ok(same(rows))
+        Ok(None)
     }
 }
 
@@ -56,13 +55,13 @@ macro_rules! converted {
             fn converts<F: Format<Value = T>>() -> bool {
                 matches!(F::NAME, "csr" $(| $stem)*)
             }
-            fn stored<F: Format<Value = T>>(&self, rows: Mat<Self, Csr<T>>) -> Result<Option<Mat<Self, F>>>
+            fn converted<F: Format<Value = T>>(&self, rows: &Mat<Self, Csr<T>>) -> Result<Option<Mat<Self, F>>>
             where
                 Self: Spmv<F>,
             {
                 match F::NAME {
                     $($stem => Ok(same(rows.convert::<spandrel_formats::$Type<T>>(self)?)),)*
-                    _ => Ok(same(rows)),
+                    _ => Ok(None),
                 }
             }
         }
@@ -82,13 +81,11 @@ mod tests {
     use crate::any::{AnyBackend, Complete, Task};
 
     #[test]
-    fn rows_stay_rows_and_the_cpu_makes_no_other_format() {
+    fn the_cpu_makes_no_other_format() {
         let csr = Arc::new(generate::csr::<f64>("d3n7:4").unwrap());
-        let rows = || Mat::load(&Cpu::new(), Arc::clone(&csr)).unwrap();
+        let rows = Mat::load(&Cpu::new(), Arc::clone(&csr)).unwrap();
         assert!(!<Cpu as Rows<f64>>::converts::<Dia<f64>>());
-        assert!(Cpu::new().stored::<Dia<f64>>(rows()).unwrap().is_none());
-        let same = Cpu::new().stored::<Csr<f64>>(rows()).unwrap().unwrap();
-        assert_eq!((same.nrows(), same.nnz()), (csr.nrows(), csr.nnz()));
+        assert!(Cpu::new().converted::<Dia<f64>>(&rows).unwrap().is_none());
     }
 
     /// The bits of A x in format `F`, made from rows on the device and by the host; and whether the device converts.
@@ -100,9 +97,9 @@ mod tests {
             a.apply(device, None, &x, &mut y).unwrap();
             device.download(&y).unwrap().into_iter().map(f64::to_bits).collect::<Vec<_>>()
         };
-        let made = device.stored::<F>(Mat::load(device, Arc::clone(csr)).unwrap()).unwrap();
+        let made = device.converted::<F>(&Mat::load(device, Arc::clone(csr)).unwrap()).unwrap();
         let loaded = Mat::load(device, F::from_csr(csr).unwrap()).unwrap();
-        assert_eq!(made.is_some(), B::converts::<F>() || F::NAME == "csr", "{}", F::NAME);
+        assert_eq!(made.is_some(), B::converts::<F>() && F::NAME != "csr", "{}", F::NAME);
         if let Some(made) = &made {
             assert_eq!(bits(made), bits(&loaded), "{}", F::NAME);
             let sizes = |a: &Mat<B, F>| (a.nrows(), a.ncols(), a.nnz(), a.storage(), a.spmv_bytes());

@@ -3,6 +3,7 @@
 use std::borrow::Cow;
 use std::sync::Arc;
 
+use rayon::prelude::*;
 use spandrel_backend::Backend;
 use spandrel_formats::permutation::Permutation;
 use spandrel_formats::{Csr, Real};
@@ -17,8 +18,12 @@ use super::plan::{Plan, Replaced, Stage};
 use super::rival::Rival;
 use super::settings::Settings;
 use super::solution::{Solution, Solutions};
+use super::supply::{Supply, unmapped_later};
 use super::truth::{Truth, norms};
 use super::words::counted;
+
+/// A matrix with this number of entries is freed on another thread.
+const UNMAPPED: usize = 1 << 20;
 
 /// The engine or the factors that solve.
 pub(super) enum Running<T: Element, B: SolverBackend<T>> {
@@ -251,21 +256,19 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         if values.len() != host.nnz() {
             return Err(Error::Pattern { found: values.len(), expected: host.nnz() });
         }
-        let mut next = Csr::clone(host);
-        match &self.places {
-            Some(places) => {
-                let new = places.iter().map(|&place| values[place as usize]);
-                next.values_mut().iter_mut().zip(new).for_each(|(old, new)| *old = new);
-            }
-            None => next.values_mut().copy_from_slice(values),
-        }
-        if let Some(at) = next.values().iter().position(|v| !v.is_finite()) {
+        let values = match &self.places {
+            Some(places) => places.par_iter().map(|&place| values[place as usize]).collect(),
+            None => values.par_iter().copied().collect(),
+        };
+        let mut next = host.with_values(values)?;
+        if let Some(at) = next.first_not_finite() {
             return Err(super::build::entry_at(&next, at));
         }
+        next.share_pattern();
         let next = Arc::new(next);
         let shift = match &mut self.running {
             Some(Running::Iterative(engine)) => {
-                let shift = engine.renew(device, &next)?;
+                let shift = engine.renew(device, &Supply::new(Arc::clone(&next)))?;
                 self.found = Found::with(None);
                 shift
             }
@@ -325,8 +328,12 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         if let Some(factor) = &mut self.plan.factor {
             factor.shift = shift;
         }
-        self.truth = Truth::new(Arc::clone(&next), false);
-        (self.host, self.rival) = (next, None);
+        let truth = Truth::new(Arc::clone(&next), false);
+        let host = std::mem::replace(&mut self.host, next);
+        let old = (host, std::mem::replace(&mut self.truth, truth), self.rival.take());
+        if self.host.nnz() >= UNMAPPED {
+            unmapped_later(Box::new(old));
+        }
     }
 
     fn solution(&self, answer: Answer<T>, times: Times) -> Result<Solution<T>> {

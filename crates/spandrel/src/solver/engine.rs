@@ -5,7 +5,7 @@
 use std::any::Any;
 use std::sync::Arc;
 
-use spandrel_backend::{Backend, Device, Download, Narrow, Spmv, UpdateValues};
+use spandrel_backend::{Backend, Device, Download, Load, Narrow, Spmv, UpdateValues};
 use spandrel_formats::{Bsr, Csr, Format, Real};
 use spandrel_solvers::{
     BiCgStab, Cg, Error, Gmres, GmresOptions, Iterate, Method, Mixed, Observer, Options, Outcome, Refine, Result,
@@ -15,7 +15,7 @@ use spandrel_solvers::{
 use super::build::Setup;
 use super::made::{Boxed, Makes, make};
 use super::plan::{Plan, Stage};
-use super::supply::{Given, Narrowing, Supply};
+use super::supply::{Given, Narrowing, Supply, loaded};
 use crate::any::{EveryFormat, EveryMethod};
 use crate::rows::Rows;
 use crate::{Mat, Operator, Preconditioner};
@@ -38,14 +38,14 @@ impl<T> std::fmt::Debug for Call<'_, T> {
 }
 
 /// An iteration that is set up. It must run on the device on which it was made.
-pub trait Engine<T: Real, B: Backend<T>> {
+pub trait Engine<T: Real, B: Backend<T> + Load<Csr<T>>> {
     /// Solves A x = b from the given x.
     fn run(&mut self, be: &B, call: Call<'_, T>, b: &B::Vector, x: &mut B::Vector) -> Result<Outcome>;
     /// z <- M^-1 r, in the numbering of the solve.
     fn precondition(&self, be: &B, r: &B::Vector, z: &mut B::Vector) -> Result<()>;
     /// Takes new values of the matrix on its old pattern, in the numbering of the solve. Returns the shift of the
     /// factorisation.
-    fn renew(&mut self, be: &B, a: &Arc<Csr<T>>) -> Result<f64>;
+    fn renew(&mut self, be: &B, a: &Supply<T, B>) -> Result<f64>;
     /// As [`Engine::renew`], with values on the device. Returns `None` and does nothing if the host is needed.
     fn renew_from(&mut self, be: &B, values: &B::Vector) -> Option<Result<f64>>;
     /// The matrix with the values of the last [`Engine::renew_from`]; `None` if that always needs the host.
@@ -116,7 +116,7 @@ fn not_an_iteration() -> Error {
 
 /// If kernels are loaded on first use, runs two iterations on a trial vector, so that later times are those of the
 /// solve only.
-fn rehearse<T: Real, B: Backend<T>>(engine: &mut dyn Engine<T, B>, be: &B, plan: &Plan) -> Result<()> {
+fn rehearse<T: Real, B: Backend<T> + Load<Csr<T>>>(engine: &mut dyn Engine<T, B>, be: &B, plan: &Plan) -> Result<()> {
     if B::NAME == "cpu" || plan.nrows == 0 {
         return Ok(());
     }
@@ -241,7 +241,7 @@ impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rewrites<F::Value> + 'stati
     }
 }
 
-impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rewrites<F::Value> + 'static> Engine<F::Value, B>
+impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rows<F::Value> + Rewrites<F::Value>> Engine<F::Value, B>
     for Iterative<F, B>
 {
     fn run(
@@ -256,16 +256,16 @@ impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rewrites<F::Value> + 'stati
     fn precondition(&self, be: &B, r: &Vector<F::Value, B>, z: &mut Vector<F::Value, B>) -> Result<()> {
         Ok(self.m.apply(be, None, r, z)?)
     }
-    fn renew(&mut self, be: &B, a: &Arc<Csr<F::Value>>) -> Result<f64> {
+    fn renew(&mut self, be: &B, a: &Supply<F::Value, B>) -> Result<f64> {
         if self.rows().is_some() {
             let shift = self.m.renew(be, a)?;
             if let Some(rows) = self.rows() {
-                rows.update_values(be, a.values())?;
+                rows.update_values(be, a.host().values())?;
             }
             return Ok(shift);
         }
         // The matrix first: if it fails, nothing has changed.
-        let stored = Mat::load(be, F::from_csr(a)?)?;
+        let stored = a.again::<F>(be)?;
         let shift = self.m.renew(be, a)?;
         self.a = stored;
         Ok(shift)
@@ -373,12 +373,12 @@ where
     fn precondition(&self, be: &B, r: &<B as Backend<f64>>::Vector, z: &mut <B as Backend<f64>>::Vector) -> Result<()> {
         Ok(Mixed::new(be, &self.m, self.wide.nrows(), self.exponent)?.apply(be, None, r, z)?)
     }
-    fn renew(&mut self, be: &B, a: &Arc<Csr<f64>>) -> Result<f64> {
-        let spandrel_solvers::Narrowed { matrix, exponent } = spandrel_solvers::Narrowed::new(a);
-        let wide = Mat::load(be, Arc::clone(a))?;
-        let narrow = Mat::load(be, F::from_csr(&matrix)?)?;
-        let shift = self.m.renew(be, &matrix)?;
-        (self.wide, self.narrow, self.exponent) = (wide, narrow, exponent);
+    fn renew(&mut self, be: &B, a: &Supply<f64, B>) -> Result<f64> {
+        let narrowing = Narrowing::of(a);
+        let wide = Mat::load(be, Arc::clone(a.host()))?;
+        let narrow = loaded(be, narrowing.host())?;
+        let shift = self.m.renew(be, &narrowing)?;
+        (self.wide, self.narrow, self.exponent) = (wide, narrow, narrowing.exponent());
         Ok(shift)
     }
     fn renew_from(&mut self, _: &B, _: &<B as Backend<f64>>::Vector) -> Option<Result<f64>> {

@@ -5,7 +5,7 @@
 
 use std::sync::Arc;
 
-use spandrel_backend::{Backend, Device, Gate, Spmv};
+use spandrel_backend::{Backend, Device, Gate, Load, Spmv};
 use spandrel_formats::{Csr, Real};
 use spandrel_solvers::{Identity, Iterate, NullSpace, Outcome, Result};
 
@@ -15,17 +15,17 @@ use super::engine::{Call, Engine};
 use super::made::{Boxed, Renewed};
 use super::plan::{Plan, Stage};
 use super::settings::NullVectors;
-use super::supply::Supply;
+use super::supply::{Given, Supply};
 use crate::{Mat, Preconditioner};
 
 /// P M^-1 P.
-struct Projected<T: Real, B: Backend<T>> {
+struct Projected<T: Real, B: Backend<T> + Load<Csr<T>>> {
     null: NullSpace<T, B>,
     m: Boxed<T, B>,
 }
 
 // SAFETY: its buffers are those of M and of the null space, which it owns; both change in content only.
-unsafe impl<T: Real, B: Backend<T>> Preconditioner<T, B> for Projected<T, B> {
+unsafe impl<T: Real, B: Backend<T> + Load<Csr<T>>> Preconditioner<T, B> for Projected<T, B> {
     fn len(&self) -> Option<usize> {
         self.null.preconditioner(&self.m).len()
     }
@@ -37,8 +37,8 @@ unsafe impl<T: Real, B: Backend<T>> Preconditioner<T, B> for Projected<T, B> {
     }
 }
 
-impl<T: Real, B: Backend<T>> Renewed<T, B> for Projected<T, B> {
-    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
+impl<T: Real, B: Backend<T> + Load<Csr<T>>> Renewed<T, B> for Projected<T, B> {
+    fn renew(&mut self, be: &B, a: &dyn Given<T, B>) -> Result<f64> {
         self.m.renew(be, a)
     }
     fn takes_values(&self) -> bool {
@@ -53,7 +53,7 @@ impl<T: Real, B: Backend<T>> Renewed<T, B> for Projected<T, B> {
 ///
 /// # Errors
 /// Out of memory.
-pub(super) fn projected<T: Real, B: Backend<T> + 'static>(
+pub(super) fn projected<T: Real, B: Backend<T> + Load<Csr<T>> + 'static>(
     device: &B,
     plan: &Plan,
     m: Boxed<T, B>,
@@ -107,8 +107,8 @@ impl<T: Element, B: SolverBackend<T>> Engine<T, B> for Singular<T, B> {
         self.within.precondition(be, r, z)
     }
 
-    fn renew(&mut self, be: &B, a: &Arc<Csr<T>>) -> Result<f64> {
-        let stored = Mat::load(be, Arc::clone(a))?;
+    fn renew(&mut self, be: &B, a: &Supply<T, B>) -> Result<f64> {
+        let stored = Mat::load(be, Arc::clone(a.host()))?;
         let shift = self.within.renew(be, a)?;
         self.a = stored;
         Ok(shift)

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use rayon::prelude::*;
-use spandrel_backend::{Assemble, Backend, Mat, MixedPrecision, Order, Spmv, UpdateValues};
+use spandrel_backend::{Assemble, Backend, Load, MixedPrecision, Narrow, Order, Spmv, UpdateValues};
 use spandrel_formats::{Bsr, Csr, Real};
 use spandrel_solvers::multigrid::StencilBackend;
 use spandrel_solvers::{
@@ -16,18 +16,18 @@ use spandrel_sptrsv::{Factor, Ic0, Ilu0, Iluk, Ilut, Ssor};
 use super::build::Setup;
 use super::kernel::projected;
 use super::plan::{FactorReport, Plan, Replaced};
-use super::supply::Given;
+use super::supply::{Given, Narrowing};
 use crate::incomplete::{Chosen, Incomplete, Renew};
 use crate::multigrid::Geometric;
 use crate::{Factorize, Preconditioner};
 
 /// A preconditioner that takes new values of the matrix from which it was made.
-pub(super) trait Renewed<T: Real, B: Backend<T>>: Preconditioner<T, B> + Send {
+pub(super) trait Renewed<T: Real, B: Backend<T> + Load<Csr<T>>>: Preconditioner<T, B> + Send {
     /// Takes new values on the old pattern, in the numbering that the preconditioner was made in. Returns alpha of the
     /// shift, or 0.
     ///
     /// After an error everything is as before. Blocks.
-    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64>;
+    fn renew(&mut self, be: &B, a: &dyn Given<T, B>) -> Result<f64>;
 
     /// Returns true if [`Renewed::renew_from`] takes values.
     fn takes_values(&self) -> bool {
@@ -43,8 +43,8 @@ pub(super) trait Renewed<T: Real, B: Backend<T>>: Preconditioner<T, B> + Send {
 /// A preconditioner as an engine keeps it.
 pub(super) type Boxed<T, B> = Box<dyn Renewed<T, B>>;
 
-impl<T: Real, B: Backend<T>> Renewed<T, B> for Identity {
-    fn renew(&mut self, _: &B, _: &Csr<T>) -> Result<f64> {
+impl<T: Real, B: Backend<T> + Load<Csr<T>>> Renewed<T, B> for Identity {
+    fn renew(&mut self, _: &B, _: &dyn Given<T, B>) -> Result<f64> {
         Ok(0.0)
     }
     fn takes_values(&self) -> bool {
@@ -55,53 +55,53 @@ impl<T: Real, B: Backend<T>> Renewed<T, B> for Identity {
     }
 }
 
-impl<T: Real, B: Backend<T>> Renewed<T, B> for Jacobi<T, B> {
-    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
-        self.update(be, a)?;
+impl<T: Real, B: Backend<T> + Load<Csr<T>>> Renewed<T, B> for Jacobi<T, B> {
+    fn renew(&mut self, be: &B, a: &dyn Given<T, B>) -> Result<f64> {
+        self.update(be, &**a.host())?;
         Ok(0.0)
     }
 }
 
-impl<T: Real, B: Spmv<Bsr<T>>> Renewed<T, B> for BlockJacobi<T, B> {
-    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
-        self.update(be, a.values())?;
+impl<T: Real, B: Spmv<Bsr<T>> + Load<Csr<T>>> Renewed<T, B> for BlockJacobi<T, B> {
+    fn renew(&mut self, be: &B, a: &dyn Given<T, B>) -> Result<f64> {
+        self.update(be, a.host().values())?;
         Ok(0.0)
     }
 }
 
 impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>, F: Factor<Value = T>> Renewed<T, B> for JacobiSweeps<B, F> {
-    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
-        self.update(be, a.values())?;
+    fn renew(&mut self, be: &B, a: &dyn Given<T, B>) -> Result<f64> {
+        self.update(be, a.host().values())?;
         Ok(self.shift())
     }
 }
 
 impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>, F: Factor<Value = T>> Renewed<T, B> for Isai<B, F> {
-    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
-        self.update(be, a.values())?;
+    fn renew(&mut self, be: &B, a: &dyn Given<T, B>) -> Result<f64> {
+        self.update(be, a.host().values())?;
         Ok(self.shift())
     }
 }
 
 impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Renewed<T, B> for Multigrid<T, B> {
-    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
-        self.update(be, a)?;
+    fn renew(&mut self, be: &B, a: &dyn Given<T, B>) -> Result<f64> {
+        self.update(be, &**a.host())?;
         Ok(0.0)
     }
 }
 
 impl<T: Real, B: StencilBackend<T>> Renewed<T, B> for StencilMultigrid<T, B> {
-    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
-        self.update_from(be, &Mat::load(be, a.clone())?)?;
+    fn renew(&mut self, be: &B, a: &dyn Given<T, B>) -> Result<f64> {
+        self.update_from(be, &*a.rows(be)?)?;
         Ok(0.0)
     }
 }
 
 impl<T: Real, B: AmgBackend<T>> Renewed<T, B> for Amg<T, B> {
-    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
+    fn renew(&mut self, be: &B, a: &dyn Given<T, B>) -> Result<f64> {
         match self.takes_values() {
-            true => self.update_values(be, a.values())?,
-            false => self.update(be, a)?,
+            true => self.update_values(be, a.host().values())?,
+            false => self.update_from(be, &*a.rows(be)?)?,
         }
         Ok(0.0)
     }
@@ -113,9 +113,9 @@ impl<T: Real, B: AmgBackend<T>> Renewed<T, B> for Amg<T, B> {
     }
 }
 
-impl<T: Real, B: Backend<T>> Renewed<T, B> for Box<dyn Renew<T, B>> {
-    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
-        (**self).renew(be, &be.upload(a.values())?)
+impl<T: Real, B: Backend<T> + Load<Csr<T>>> Renewed<T, B> for Box<dyn Renew<T, B>> {
+    fn renew(&mut self, be: &B, a: &dyn Given<T, B>) -> Result<f64> {
+        (**self).renew(be, &be.upload(a.host().values())?)
     }
     fn takes_values(&self) -> bool {
         true
@@ -126,40 +126,50 @@ impl<T: Real, B: Backend<T>> Renewed<T, B> for Box<dyn Renew<T, B>> {
 }
 
 impl<T: Real, B: Spmv<Csr<T>> + UpdateValues<Csr<T>>> Renewed<T, B> for Chebyshev<T, B> {
-    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
-        self.update(be, a)?;
+    fn renew(&mut self, be: &B, a: &dyn Given<T, B>) -> Result<f64> {
+        self.update(be, &**a.host())?;
         Ok(0.0)
     }
 }
 
 /// The columns stay in the order of the old values.
 impl<T: Real, B: Spmv<Csr<T>>> Renewed<T, B> for Permuted<T, B, Chosen<T, B>> {
-    fn renew(&mut self, be: &B, a: &Csr<T>) -> Result<f64> {
-        let exchanged = self.columns().permute_columns(a)?;
+    fn renew(&mut self, be: &B, a: &dyn Given<T, B>) -> Result<f64> {
+        let exchanged = self.columns().permute_columns(a.host())?;
         self.within_mut().renew(be, &be.upload(exchanged.values())?)
     }
 }
 
 /// New values in f64 for a preconditioner in f32.
-impl<B: MixedPrecision> Renewed<f64, B> for Mixed<B, Boxed<f32, B>> {
-    fn renew(&mut self, be: &B, a: &Csr<f64>) -> Result<f64> {
-        let mut shift = 0.0;
-        self.update(be, a, |m, be, narrow| {
-            shift = m.renew(be, narrow)?;
-            Ok(())
-        })?;
-        Ok(shift)
+impl<B: MixedPrecision + Narrow> Renewed<f64, B> for Mixed<B, Boxed<f32, B>> {
+    fn renew(&mut self, be: &B, a: &dyn Given<f64, B>) -> Result<f64> {
+        if self.takes_values() {
+            let values = Backend::<f64>::upload(be, a.host().values())?;
+            return renewed_from(self, be, &values);
+        }
+        let narrowing = Narrowing::of(a);
+        self.update_narrowed(be, |m, be| {
+            let shift = m.renew(be, &narrowing)?;
+            Ok((shift, narrowing.exponent()))
+        })
     }
     fn takes_values(&self) -> bool {
         self.inner().takes_values()
     }
     fn renew_from(&mut self, be: &B, values: &<B as Backend<f64>>::Vector) -> Option<Result<f64>> {
         // Do not call a preconditioner that needs the host: narrowing below changes the exponent.
-        self.takes_values().then(|| {
-            let refused = || Error::Unsupported { why: "this preconditioner takes values from the host only".into() };
-            self.update_from(be, values, |m, be, narrow| m.renew_from(be, narrow).unwrap_or_else(|| Err(refused())))
-        })
+        self.takes_values().then(|| renewed_from(self, be, values))
     }
+}
+
+/// Gives values on the device to a preconditioner in f32 that takes them there.
+fn renewed_from<B: MixedPrecision + Load<Csr<f32>>>(
+    m: &mut Mixed<B, Boxed<f32, B>>,
+    be: &B,
+    values: &<B as Backend<f64>>::Vector,
+) -> Result<f64> {
+    let refused = || Error::Unsupported { why: "this preconditioner takes values from the host only".into() };
+    m.update_from(be, values, |m, be, narrow| m.renew_from(be, narrow).unwrap_or_else(|| Err(refused())))
 }
 
 /// A preconditioner, and the report of its factorisation.

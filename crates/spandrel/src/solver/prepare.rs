@@ -23,7 +23,7 @@ use super::kernel;
 use super::plan::Plan;
 use super::renumber;
 use super::settings::{NullVectors, Scale};
-use super::supply::Supply;
+use super::supply::{Given, Supply};
 use crate::Mat;
 
 /// Two limits in binary orders of magnitude. If rows or columns differ by more than the first, they are scaled, because
@@ -176,10 +176,10 @@ impl<T: Element, B: SolverBackend<T>> Engine<T, B> for Prepared<T, B> {
         Ok(Backend::<T>::write(be, &y, z)?)
     }
 
-    fn renew(&mut self, be: &B, a: &Arc<Csr<T>>) -> Result<f64> {
-        let prepared = Arc::new(self.preparation.apply(&**a)?);
-        let stored = Mat::load(be, Arc::clone(a))?;
-        let shift = self.within.renew(be, &prepared)?;
+    fn renew(&mut self, be: &B, a: &Supply<T, B>) -> Result<f64> {
+        let prepared = Arc::new(self.preparation.apply(&**a.host())?);
+        let stored = Mat::load(be, Arc::clone(a.host()))?;
+        let shift = self.within.renew(be, &Supply::new(prepared))?;
         self.a = stored;
         Ok(shift)
     }

@@ -19,7 +19,7 @@ use super::element::{Element, SolverBackend};
 use super::engine::{Call, Engine};
 use super::plan::{Plan, Stage};
 use super::settings::Reorder;
-use super::supply::Supply;
+use super::supply::{Given, Supply};
 use crate::Mat;
 
 /// With fewer rows, the search takes as long as the products gain: at half as many, both took 13 ms on an H100.
@@ -153,11 +153,14 @@ impl<T: Element, B: SolverBackend<T>> Engine<T, B> for Renumbered<T, B> {
         Ok(self.order.numbering.restore(be, None, &inner_z, z)?)
     }
 
-    fn renew(&mut self, be: &B, a: &Arc<Csr<T>>) -> Result<f64> {
-        let values = Backend::<T>::upload(be, a.values())?;
+    fn renew(&mut self, be: &B, a: &Supply<T, B>) -> Result<f64> {
+        let values = Backend::<T>::upload(be, a.host().values())?;
         match self.renew_from(be, &values) {
             Some(renewed) => renewed,
-            None => self.within.renew(be, &Arc::new(self.order.rows.permute_symmetric(a)?)),
+            None => {
+                let renumbered = Arc::new(self.order.rows.permute_symmetric(&**a.host())?);
+                self.within.renew(be, &Supply::new(renumbered))
+            }
         }
     }
 
@@ -247,8 +250,8 @@ mod tests {
             again.values_mut().iter_mut().for_each(|v| *v *= 3.0);
             for (round, a) in [&a, &again, &a].into_iter().enumerate() {
                 if round > 0 {
-                    renumbered.renew(&be, &Arc::new(a.clone())).unwrap();
-                    plain.renew(&be, &Arc::new(order.permute_symmetric(a).unwrap())).unwrap();
+                    renumbered.renew(&be, &Supply::new(Arc::new(a.clone()))).unwrap();
+                    plain.renew(&be, &Supply::new(Arc::new(order.permute_symmetric(a).unwrap()))).unwrap();
                 }
                 let (x, shown) = solved(&mut renumbered, &b);
                 let (inner, inner_shown) = solved(&mut plain, &order.apply(&b).unwrap());

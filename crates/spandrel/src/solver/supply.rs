@@ -71,17 +71,32 @@ impl<T: Real, B: Load<Csr<T>>> Supply<T, B> {
         B: Spmv<F> + Rows<T>,
     {
         if B::converts::<F>() {
-            let rows = self.rows(device);
-            self.free();
-            if let Some(made) = converted(device, rows)? {
+            let made = converted(device, self.rows(device))?;
+            if let Some(made) = made.or_else(|| same_rows(self.rows.take())) {
                 unmapped_later(Box::new((self.given, self.in_order)));
                 return Ok(made);
             }
         }
         // Both may share the host's memory.
         self.free();
-        let stored: Arc<F> = store(self.into_host())?;
-        Ok(Mat::load(device, stored)?)
+        let host = self.into_host();
+        let stored = loaded(device, &host)?;
+        unmapped_if_last(host);
+        Ok(stored)
+    }
+
+    /// As [`Supply::stored`], but the rows stay on the device, for what is made from them next.
+    pub(super) fn again<F: Format<Value = T>>(&self, device: &B) -> Result<Mat<B, F>>
+    where
+        B: Spmv<F> + Rows<T>,
+    {
+        if B::converts::<F>() {
+            if let Some(made) = converted(device, self.rows(device))? {
+                return Ok(made);
+            }
+            self.free();
+        }
+        loaded(device, self.host())
     }
 }
 
@@ -104,47 +119,48 @@ impl<T: Real, B: Load<Csr<T>>> Given<T, B> for Supply<T, B> {
     }
 }
 
-/// Converts rows on the device that nothing else holds to format `F`; [`None`] if the device has no room or no
-/// conversion.
+/// Converts rows on the device to another format `F`; [`None`] if the device has no room or no conversion.
+#[inline(never)] // compiled once for all callers
 fn converted<F, B>(device: &B, rows: backend::Result<Rc<Mat<B, Csr<F::Value>>>>) -> Result<Option<Mat<B, F>>>
 where
     F: Format,
     B: Spmv<F> + Rows<F::Value>,
 {
-    let made = rows.map(Rc::into_inner).and_then(|rows| match rows {
-        Some(rows) => device.stored::<F>(rows),
-        None => Ok(None),
-    });
-    match made {
+    match rows.and_then(|rows| device.converted::<F>(&rows)) {
         // The way through the host needs less room.
         Err(backend::Error::OutOfMemory { .. }) => Ok(None),
         made => Ok(made?),
     }
 }
 
+/// The rows themselves, if `M` is their type and nothing else holds them.
+fn same_rows<A: Any, M: Any>(rows: Option<Rc<A>>) -> Option<M> {
+    let rows: Box<dyn Any> = Box::new(rows.and_then(Rc::into_inner)?);
+    rows.downcast().ok().map(|rows| *rows)
+}
+
 /// Frees a large matrix on another thread; returning its pages takes tenths of a second.
-fn unmapped_later(host: Box<dyn Any + Send>) {
+pub(super) fn unmapped_later(host: Box<dyn Any + Send>) {
     // If no thread is available, the closure is dropped here, and the matrix with it.
     drop(std::thread::Builder::new().spawn(move || drop(host)));
 }
 
-/// `a` in format `F`. CSR itself is shared; every other format drops it after the conversion.
-fn store<F: Format>(a: Arc<Csr<F::Value>>) -> Result<Arc<F>> {
-    let boxed: Box<dyn Any + Send> = Box::new(a);
-    let boxed = match boxed.downcast::<Arc<F>>() {
-        Ok(same) => return Ok(*same),
-        Err(boxed) => boxed,
-    };
-    match boxed.downcast_ref::<Arc<Csr<F::Value>>>() {
-        Some(csr) => {
-            let stored = F::from_csr(csr)?;
-            unmapped_later(boxed);
-            Ok(Arc::new(stored))
-        }
-        None => {
-            Err(spandrel_solvers::Error::Unsupported { why: format!("{} cannot be made from this matrix", F::NAME) })
-        }
+/// Frees the matrix on another thread if nothing else holds it.
+fn unmapped_if_last<T: Real>(host: Arc<Csr<T>>) {
+    if Arc::strong_count(&host) == 1 {
+        unmapped_later(Box::new(host));
     }
+}
+
+/// `a` on the device in format `F`, made by the host. CSR itself is shared.
+#[inline(never)] // compiled once for all callers
+pub(super) fn loaded<F: Format, B: Spmv<F>>(device: &B, a: &Arc<Csr<F::Value>>) -> Result<Mat<B, F>> {
+    let same: Box<dyn Any> = Box::new(Arc::clone(a));
+    let stored = match same.downcast::<Arc<F>>() {
+        Ok(same) => *same,
+        Err(_) => Arc::new(F::from_csr(a)?),
+    };
+    Ok(Mat::load(device, stored)?)
 }
 
 fn narrowed(wide: &Csr<f64>) -> (Arc<Csr<f32>>, i32) {
@@ -155,7 +171,7 @@ fn narrowed(wide: &Csr<f64>) -> (Arc<Csr<f32>>, i32) {
 /// A matrix times 2^-e in f32. The device narrows it for what is made on the device; the host narrows it once, for what
 /// is made on the host.
 pub(super) struct Narrowing<'a, B: Load<Csr<f64>> + Load<Csr<f32>>> {
-    wide: &'a Supply<f64, B>,
+    wide: &'a dyn Given<f64, B>,
     rows: RefCell<Option<Rc<Mat<B, Csr<f32>>>>>,
     host: OnceCell<(Arc<Csr<f32>>, i32)>,
     /// The exponent that the device computed.
@@ -163,7 +179,7 @@ pub(super) struct Narrowing<'a, B: Load<Csr<f64>> + Load<Csr<f32>>> {
 }
 
 impl<'a, B: Load<Csr<f64>> + Load<Csr<f32>>> Narrowing<'a, B> {
-    pub(super) fn of(wide: &'a Supply<f64, B>) -> Self {
+    pub(super) fn of(wide: &'a dyn Given<f64, B>) -> Self {
         Self { wide, rows: RefCell::new(None), host: OnceCell::new(), exponent: Cell::new(None) }
     }
 
@@ -184,17 +200,18 @@ impl<'a, B: Load<Csr<f64>> + Load<Csr<f32>>> Narrowing<'a, B> {
     {
         if <B as Rows<f32>>::converts::<F>() {
             let rows = self.rows(device);
-            self.rows.take();
             self.wide.free();
-            if let Some(made) = converted(device, rows)? {
+            let made = converted(device, rows)?;
+            if let Some(made) = made.or_else(|| same_rows(self.rows.take())) {
                 return Ok((made, self.exponent()));
             }
         }
         let exponent = self.exponent();
         self.rows.take();
         let (host, _) = self.host.into_inner().unwrap_or_else(|| narrowed(self.wide.host()));
-        let stored: Arc<F> = store(host)?;
-        Ok((Mat::load(device, stored)?, exponent))
+        let stored = loaded(device, &host)?;
+        unmapped_if_last(host);
+        Ok((stored, exponent))
     }
 }
 
