@@ -19,7 +19,7 @@ use spandrel::any::Complete;
 use spandrel::multigrid::Geometric;
 use spandrel::solver::renumber::{LEVELS, SCATTERED};
 use spandrel::solvers::phase::unobserved;
-use spandrel::solvers::{Amg, Cg, Hierarchy, Mixed, Multigrid, Options, Outcome, Precond, StencilMultigrid};
+use spandrel::solvers::{Amg, Cg, Error, Hierarchy, Mixed, Multigrid, Options, Outcome, Precond, StencilMultigrid};
 use spandrel_backend::{Backend, Mat, MatNumbering, MatRenumbering, MixedPrecision, Narrow};
 use spandrel_formats::amg::rigid_body_modes;
 use spandrel_formats::hash::splitmix64;
@@ -182,7 +182,7 @@ fn make<B: Runs>(
     let quiet = &mut unobserved;
     Ok(match contender.precond {
         Precond::Amg(options) if contender.mixed => {
-            let Some((narrow, exponent)) = a.narrow(be)? else { bail!("the matrix has no copy in f32") };
+            let (narrow, exponent) = narrowed(be, a)?;
             let near_null: Option<Vec<f32>> = near_null.map(|v| v.par_iter().map(|&v| v as f32).collect());
             let amg = Amg::<f32, B>::of(be, &narrow, &options, near_null.as_deref(), quiet)?;
             let (complexity, levels, storage) =
@@ -197,7 +197,7 @@ fn make<B: Runs>(
         }
         Precond::Mg(options) => match options.polynomial() {
             Some(smoother) if contender.mixed => {
-                let Some((narrow, exponent)) = a.narrow(be)? else { bail!("the matrix has no copy in f32") };
+                let (narrow, exponent) = narrowed(be, a)?;
                 let mg = StencilMultigrid::<f32, B>::of(be, &narrow, options.grids, smoother, quiet)?;
                 let (complexity, levels, storage) =
                     (Some(mg.operator_complexity()), mg.sizes().len(), Some(mg.storage()));
@@ -219,6 +219,12 @@ fn make<B: Runs>(
     })
 }
 
+/// The matrix in f32, and the exponent that scales it, made on the device.
+fn narrowed<B: Runs>(be: &B, a: &Wide<B>) -> spandrel::solvers::Result<(Mat<B, Csr<f32>>, i32)> {
+    let none = || Error::Unsupported { why: "this device makes no copy of a matrix in f32".into() };
+    a.narrow(be)?.ok_or_else(none)
+}
+
 /// New values: the same numbers again.
 fn renew<B: Runs>(be: &B, made: &mut Made<B>, host: &Arc<Csr<f64>>, a: &Wide<B>, values: &Vector<B>) -> Result<()> {
     match &mut made.m {
@@ -226,11 +232,15 @@ fn renew<B: Runs>(be: &B, made: &mut Made<B>, host: &Arc<Csr<f64>>, a: &Wide<B>,
         Held::MixedAmg(m) if m.inner().takes_values() => {
             m.update_from(be, values, |m, be, narrow| m.update_values_from(be, narrow))?;
         }
-        Held::MixedAmg(m) => m.update(be, host, |m, be, narrow| m.update(be, narrow))?,
+        Held::MixedAmg(m) => m.update_narrowed(be, |m, be| {
+            let (narrow, exponent) = narrowed(be, a)?;
+            Ok((m.update_from(be, &narrow)?, exponent))
+        })?,
         Held::Stencil(m) => m.update_from(be, a)?,
-        Held::MixedStencil(m) => {
-            m.update(be, host, |m, be, narrow| m.update_from(be, &Mat::load(be, narrow.clone())?))?
-        }
+        Held::MixedStencil(m) => m.update_narrowed(be, |m, be| {
+            let (narrow, exponent) = narrowed(be, a)?;
+            Ok((m.update_from(be, &narrow)?, exponent))
+        })?,
         Held::Geometric(m) => m.update(be, host)?,
     }
     Ok(())
