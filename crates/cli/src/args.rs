@@ -125,10 +125,11 @@ pub(crate) struct SolveArgs {
     /// zero (jacobi with cg), and none for the rest. If the factorisation breaks down, auto takes jacobi instead. With
     /// cg, auto takes mg instead of ic0 for grids so large that mg should finish first, if the diagonal is weakly
     /// dominant and no other entry is positive. It takes amg instead of ic0 for large matrices that look like an
-    /// elliptic problem, elasticity included, if amg should finish first. It keeps both in f32 inside an iteration in
-    /// f64. If mg or amg makes no progress, auto takes ic0 instead. It takes neither with --reproducible, nor with
-    /// --precision mixed or refined. If ic0 or ilu0 turns out to be slow, auto goes on with amg or ilut, where a
-    /// factorisation may take over too. The report says what was taken and why.
+    /// elliptic problem, elasticity included, if amg should finish first; on a grid of nearest neighbours with one
+    /// unknown per point it takes mg there. It keeps both in f32 inside an iteration in f64. If mg or amg makes no
+    /// progress, auto takes ic0 instead. It takes neither with --reproducible, nor with --precision mixed or refined.
+    /// If ic0 or ilu0 turns out to be slow, auto goes on with amg (or mg, as above) or ilut, where a factorisation may
+    /// take over too. The report says what was taken and why.
     ///
     /// chebyshev=K is a polynomial of degree K in the scaled matrix, for symmetric positive definite matrices: nothing
     /// in it waits. ssor has omega = 1 (symmetric Gauss-Seidel). iluk=K has fill up to level K. ilut=TAU,P keeps fill
