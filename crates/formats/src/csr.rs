@@ -362,11 +362,6 @@ impl<T: Real> Csr<T> {
         self.col_idx.share();
     }
 
-    /// The place of the first value that is infinite or NaN, in stored order. In parallel.
-    pub fn first_not_finite(&self) -> Option<usize> {
-        self.values.par_iter().position_first(|v| !v.is_finite())
-    }
-
     /// The same pattern with each value mapped by `f`, which is told its row and column. In parallel, also for the copy
     /// of the pattern.
     #[must_use]

@@ -75,7 +75,7 @@ fn half(exponent: i32) -> i32 {
 /// # Errors
 /// [`Error::Invalid`] with the place of the first that is not.
 pub(crate) fn finite<T: Real>(what: &'static str, a: &Csr<T>) -> Result<()> {
-    let Some(at) = a.first_not_finite() else { return Ok(()) };
+    let Some(at) = crate::first_not_finite(a.values()) else { return Ok(()) };
     let row = a.row_ptr().partition_point(|&begin| begin as usize <= at) - 1;
     let (col, value) = (a.col_idx()[at], a.values()[at]);
     let why = format!("the entry in row {row}, column {col} is {value}; every entry must be finite");

@@ -78,7 +78,7 @@ pub use index::{MAX_INDEX, Offset, Ordinal};
 pub use matching::{Deficient, Matched, Matching, maximum_product};
 pub use permutation::Permutation;
 pub use profile::Profile;
-pub use real::Real;
+pub use real::{Real, first_not_finite};
 pub use sell::Sell;
 pub use sparse_vec::SparseVec;
 pub use spgemm::{SpgemmPlan, product, triple_product, triple_product_by};

@@ -1,5 +1,7 @@
 //! The element types: `f32` and `f64`.
 
+use rayon::prelude::*;
+
 mod sealed {
     pub trait Sealed {}
     impl Sealed for f32 {}
@@ -59,4 +61,16 @@ impl Real for f64 {
     fn as_f64(self) -> f64 {
         self
     }
+}
+
+/// The place of the first number that is infinite or NaN. In parallel if there are many.
+///
+/// ```
+/// assert_eq!(spandrel_formats::first_not_finite(&[1.0, f64::INFINITY, f64::NAN]), Some(1));
+/// assert_eq!(spandrel_formats::first_not_finite(&[1.0f32]), None);
+/// ```
+pub fn first_not_finite<T: Real>(values: &[T]) -> Option<usize> {
+    /// Numbers that one thread looks at in less time than another takes to wake up.
+    const FEW: usize = 1 << 14;
+    values.par_iter().with_min_len(FEW).position_first(|v| !v.is_finite())
 }

@@ -14,9 +14,13 @@
 //! sections 3.5 and 7.1.
 
 use std::fmt;
+use std::ops::Range;
 
 use rayon::prelude::*;
 use spandrel_formats::{Csr, Real};
+
+/// Rows whose column sums one thread forms.
+const PART: usize = 1 << 16;
 
 /// Normwise backward errors up to this many unit roundoffs count as solved to rounding: 7.1e-15 in f64. Elimination
 /// with row exchanges leaves about its growth factor, mostly below 64 (Higham 2002, section 9.4).
@@ -108,8 +112,8 @@ pub struct ResidualRounding {
 }
 
 impl ResidualRounding {
-    /// The bound for the residuals of a matrix. One parallel pass over the rows; for a matrix that is not symmetric, a
-    /// second pass and a vector of one number per column.
+    /// The bound for the residuals of a matrix. One parallel pass over the rows; for a matrix that is not symmetric,
+    /// two more passes and up to three numbers per column.
     pub fn of<T: Real>(a: &Csr<T>, is_symmetric: bool) -> Self {
         let sum = |i: usize| (a.row_nnz(i), a.row(i).1.iter().map(|v| v.as_f64().abs()).sum::<f64>());
         let most = |a: (usize, f64), b: (usize, f64)| (a.0.max(b.0), worst(a.1, b.1));
@@ -118,7 +122,7 @@ impl ResidualRounding {
         } else {
             (0..a.nrows()).into_par_iter().map(sum).reduce(|| (0, 0.0), most)
         };
-        let columns = if is_symmetric { rows } else { largest_column_sum(a) };
+        let columns = if is_symmetric { rows } else { largest_column_sum(a, PART) };
         Self { nrows: a.nrows(), terms, magnitude: rows.sqrt() * columns.sqrt() }
     }
 
@@ -145,13 +149,44 @@ fn is_small<T: Real>(a: &Csr<T>) -> bool {
     a.nnz() < 1 << 15
 }
 
-/// The largest sum of the magnitudes of a column.
-fn largest_column_sum<T: Real>(a: &Csr<T>) -> f64 {
-    let mut sums = vec![0.0; a.ncols()];
-    for (&j, v) in a.col_idx().iter().zip(a.values()) {
-        sums[j as usize] += v.as_f64().abs();
+/// The largest sum of the magnitudes of a column, by parts of the rows. Parts are summed in parallel where each has
+/// columns of its own for the most part, and their sums are added in the order of the parts: the bits do not depend on
+/// the number of threads.
+fn largest_column_sum<T: Real>(a: &Csr<T>, rows: usize) -> f64 {
+    let n = a.nrows();
+    let part = |at: usize| at * rows..((at + 1) * rows).min(n);
+    let span = |part: &Range<usize>| {
+        let of_rows = part.clone().filter_map(|i| a.row(i).0.first().zip(a.row(i).0.last()));
+        let spans = of_rows.map(|(&first, &last)| first..last + 1);
+        spans.reduce(|a, b| a.start.min(b.start)..a.end.max(b.end)).unwrap_or_default()
+    };
+    let mut parts: Vec<(Range<usize>, Range<u32>)> =
+        (0..n.div_ceil(rows)).into_par_iter().map(|at| (part(at), span(&part(at)))).collect();
+    if parts.iter().map(|(_, span)| span.len()).sum::<usize>() > 2 * a.ncols() {
+        parts = vec![(0..n, 0..a.ncols() as u32)];
     }
-    sums.into_iter().fold(0.0, worst)
+    let sums = |(rows, span): &(Range<usize>, Range<u32>)| {
+        let mut sums = vec![0.0; span.len()];
+        for i in rows.clone() {
+            let (cols, values) = a.row(i);
+            cols.iter().zip(values).for_each(|(&j, v)| sums[(j - span.start) as usize] += v.as_f64().abs());
+        }
+        sums
+    };
+    let parts: Vec<(Range<u32>, Vec<f64>)> = parts.par_iter().map(|part| (part.1.clone(), sums(part))).collect();
+    let largest = |block: usize| {
+        let (begin, end) = (block * rows, ((block + 1) * rows).min(a.ncols()));
+        let mut total = vec![0.0; end - begin];
+        for (span, sums) in &parts {
+            let (first, last) = (begin.max(span.start as usize), end.min(span.end as usize));
+            if first < last {
+                let of_part = &sums[first - span.start as usize..last - span.start as usize];
+                total[first - begin..last - begin].iter_mut().zip(of_part).for_each(|(total, sum)| *total += sum);
+            }
+        }
+        total.into_iter().fold(0.0, worst)
+    };
+    (0..a.ncols().div_ceil(rows)).into_par_iter().map(largest).reduce(|| 0.0, worst)
 }
 
 /// b - A x, computed as if in twice the digits of f64 and rounded once. So the huge x of a nearly singular matrix
@@ -236,6 +271,28 @@ mod tests {
         let error = BackwardError::of(&a, &[1.0, 1.0], &[f64::NAN, 1.0]);
         assert!(error.normwise.is_nan() && error.componentwise.is_nan() && !error.is_stable::<f64>());
     }
+
+    #[test]
+    fn the_largest_column_sum_does_not_depend_on_the_parts() {
+        let banded = |i: usize| [(i, 3), (i + 2, 5 + i % 7), (i.saturating_sub(1), i)];
+        let scattered = |i: usize| [(i * 37 % 50, 1 + i), (i * 11 % 50, 2), (49, 1)];
+        for of_row in [&banded as &dyn Fn(usize) -> [(usize, usize); 3], &scattered] {
+            let mut triplets = Triplets::new(40, 50).expect("a small shape");
+            let mut sums = [0.0; 50];
+            for (i, (j, v)) in (0..40).filter(|i| i % 13 != 5).flat_map(|i| of_row(i).map(|entry| (i, entry))) {
+                triplets.push(i, j, -(v as f64)).expect("an entry inside");
+                sums[j] += v as f64;
+            }
+            let a = triplets.to_csr().expect("a small matrix");
+            for rows in [1, 7, 13, 40, 1 << 16] {
+                assert_eq!(largest_column_sum(&a, rows), sums.into_iter().fold(0.0, f64::max), "{rows}");
+            }
+        }
+        let empty = Csr::<f64>::from_triplets(0, 0, []).expect("an empty matrix");
+        let nan = matrix(&[(0, 0, f64::NAN), (1, 1, 4.0)]);
+        assert!(largest_column_sum(&nan, 1).is_nan() && largest_column_sum(&empty, 4) == 0.0);
+    }
+
     #[test]
     fn a_residual_that_may_be_rounding_proves_nothing() {
         // b - A x = (1 - 2^60 + 2^60, 0), which another order of the sum would round to 0.

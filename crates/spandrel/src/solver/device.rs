@@ -1,12 +1,11 @@
 //! A solver on a device that the caller owns.
 
-use std::borrow::Cow;
 use std::sync::Arc;
 
 use rayon::prelude::*;
 use spandrel_backend::Backend;
 use spandrel_formats::permutation::Permutation;
-use spandrel_formats::{Csr, Real};
+use spandrel_formats::{Csr, Real, first_not_finite};
 use spandrel_solvers::{Direct, Error, Method, Outcome, Result, Status};
 
 use super::attempts::{Ended, Start};
@@ -105,15 +104,16 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         }
         let x0 = x0.filter(|_| is_read);
         let mut times = Times::default();
-        let b = self.numbered(b)?.into_owned();
-        let x0 = x0.map(|x0| self.numbered(x0).map(Cow::into_owned)).transpose()?;
+        let own_b = self.numbered(b)?;
+        let own_x0 = x0.map(|x0| self.numbered(x0)).transpose()?.flatten();
+        let (b, x0) = (own_b.as_deref().unwrap_or(b), own_x0.as_deref().or(x0));
         let mut answer = if matches!(self.running, Some(Running::Direct(_))) {
-            self.solve_with_factors(device, &b, &mut times, true)?
+            self.solve_with_factors(device, b, &mut times, true)?
         } else {
-            let (answer, gave_way) = self.iterate(device, &b, x0.as_deref(), &mut times)?;
-            self.finish(device, &b, answer, gave_way, &mut times)?
+            let (answer, gave_way) = self.iterate(device, b, x0, &mut times)?;
+            self.finish(device, b, answer, gave_way, &mut times)?
         };
-        self.conclude(&b, &mut answer);
+        self.conclude(b, &mut answer);
         self.solution(answer, times)
     }
 
@@ -221,17 +221,18 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
     /// [`Error::Size`] unless r has one element per row; a device that fails.
     pub fn precondition(&self, device: &B, r: &[T]) -> Result<Vec<T>> {
         expect("r", r.len(), self.plan.nrows)?;
-        let r = self.numbered(r)?;
+        let own_r = self.numbered(r)?;
+        let r = own_r.as_deref().unwrap_or(r);
         let z = match &self.running {
             Some(Running::Iterative(engine)) => {
-                let (r, mut z) = (Backend::<T>::upload(device, &r)?, Backend::<T>::zeros(device, self.plan.ncols)?);
+                let (r, mut z) = (Backend::<T>::upload(device, r)?, Backend::<T>::zeros(device, self.plan.ncols)?);
                 engine.precondition(device, &r, &mut z)?;
                 Backend::<T>::download(device, &z)?
             }
             Some(Running::Direct(direct)) => {
                 let mut z = vec![T::zero(); self.plan.ncols];
                 // A preconditioner does not report how accurately it solves.
-                drop(direct.solve(&r, &mut z)?);
+                drop(direct.solve(r, &mut z)?);
                 z
             }
             None => return Err(lost()),
@@ -261,7 +262,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
             None => values.par_iter().copied().collect(),
         };
         let mut next = host.with_values(values)?;
-        if let Some(at) = next.first_not_finite() {
+        if let Some(at) = first_not_finite(next.values()) {
             return Err(super::build::entry_at(&next, at));
         }
         next.share_pattern();
@@ -338,7 +339,7 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
 
     fn solution(&self, answer: Answer<T>, times: Times) -> Result<Solution<T>> {
         let Answer { x, mut ended, mut note, preconditioner } = answer;
-        if let Some(at) = x.iter().position(|v| !v.is_finite())
+        if let Some(at) = first_not_finite(&x)
             && !matches!(ended.outcome.status, Status::Inconsistent | Status::Singular)
         {
             (ended.outcome.status, ended.outcome.true_residual) = (Status::NotFinite, f64::NAN);
@@ -381,12 +382,9 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         (!notes.is_empty()).then(|| notes.join("; "))
     }
 
-    /// A vector, renumbered for the solve.
-    fn numbered<'v>(&self, v: &'v [T]) -> Result<Cow<'v, [T]>> {
-        Ok(match &self.perm {
-            Some(perm) => Cow::Owned(perm.apply(v)?),
-            None => Cow::Borrowed(v),
-        })
+    /// A vector, renumbered for the solve; [`None`] if the solve has the numbering of the matrix.
+    fn numbered(&self, v: &[T]) -> Result<Option<Vec<T>>> {
+        Ok(self.perm.as_ref().map(|perm| perm.apply(v)).transpose()?)
     }
 }
 
@@ -414,7 +412,7 @@ fn expect(what: &'static str, found: usize, expected: usize) -> Result<()> {
 /// Checks the number of elements, and that all are finite.
 fn check<T: Real>(name: &'static str, v: &[T], expected: usize) -> Result<()> {
     expect(name, v.len(), expected)?;
-    match v.iter().position(|v| !v.is_finite()) {
+    match first_not_finite(v) {
         Some(at) => Err(Error::Element { name, at, found: if v[at].is_nan() { "NaN" } else { "infinite" } }),
         None => Ok(()),
     }
