@@ -30,6 +30,7 @@ pub(crate) fn section(records: &Records, peers: &[Peer]) -> String {
     let mut out = String::from(
         "\n## Multigrid on a GPU: set-up and solve\n\nA x = 1 to a relative residual of 1e-8 by CG, with a matrix that lies on the device in CSR. Times are \
          in milliseconds: the best of several rounds, and for new values on the same pattern the median from the second time on. The first call also loads the kernels. \
+         `auto` is a `Solver` for a matrix and vectors on the host: its set-up includes looking at the matrix and bringing it to the device, its solve b and x. \
          *B* are the bytes of all matrices per unknown. The peer's figures were measured apart, on an H200.\n",
     );
     // A later run replaces an earlier one.
