@@ -264,6 +264,18 @@ mod tests {
     }
 
     #[test]
+    fn rows_that_nothing_else_holds_are_the_matrix_in_csr() {
+        let cpu = crate::Cpu::new();
+        let csr = generate::csr::<f64>("d3n7:4").expect("a matrix");
+        let rows = || Rc::new(Mat::load(&cpu, &csr).expect("loaded"));
+        let same = same_rows::<_, Mat<crate::Cpu, Csr<f64>>>(Some(rows())).expect("rows");
+        assert_eq!((same.nrows(), same.nnz()), (csr.nrows(), csr.nnz()));
+        assert!(same_rows::<_, Mat<crate::Cpu, spandrel_formats::Dia<f64>>>(Some(rows())).is_none(), "another format");
+        let held = rows();
+        assert!(same_rows::<_, Mat<crate::Cpu, Csr<f64>>>(Some(Rc::clone(&held))).is_none(), "held elsewhere");
+    }
+
+    #[test]
     fn a_gpu_narrows_for_itself() {
         let a = Arc::new(generate::csr::<f64>("d3n27:12").expect("a matrix"));
         let expected = Narrowed::new(&a).exponent;
