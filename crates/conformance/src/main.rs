@@ -17,7 +17,7 @@ use clap::{Parser, Subcommand, ValueEnum};
 use spandrel_backend_cpu::Cpu;
 use spandrel_backend_cuda::Cuda;
 use spandrel_conformance::soak::{self, Soak};
-use spandrel_conformance::suite::{self, Selection};
+use spandrel_conformance::suite::{self, Part, Selection};
 
 /// Checks every backend against the contract
 #[derive(Debug, Parser)]
@@ -44,30 +44,17 @@ struct Args {
     #[arg(long, value_name = "N", default_value_t = 1)]
     one_in: usize,
     /// Run part K of N, e.g. 2/3: every Nth trial, so that all parts take about as long
-    #[arg(long, value_name = "K/N", value_parser = part, default_value = "1/1")]
+    #[arg(long, value_name = "K/N", default_value = "1/1")]
     part: Part,
+    /// Run so many trials at a time; default one for each core, at most 8, and one where a GPU is tried
+    #[arg(long, value_name = "N")]
+    jobs: Option<usize>,
     /// Write one JSON record per trial
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
     /// Print the names of the trials, and run none
     #[arg(long)]
     list: bool,
-}
-
-/// Part `which` of `of`, from 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Part {
-    which: usize,
-    of: usize,
-}
-
-/// Reads a [`Part`].
-fn part(text: &str) -> Result<Part, String> {
-    let numbers = text.split_once('/').and_then(|(which, of)| Some((which.parse().ok()?, of.parse().ok()?)));
-    match numbers {
-        Some((which, of)) if (1..=of).contains(&which) => Ok(Part { which, of }),
-        _ => Err("give K/N with K from 1 to N, e.g. 2/3".to_owned()),
-    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -153,12 +140,11 @@ fn run(args: &Args) -> Result<bool> {
         one_in: args.one_in,
         require_cuda: args.require == Some(Required::Cuda),
         matrices: args.matrices.clone(),
+        part: args.part,
     };
-    let Part { which, of } = args.part;
-    let trials: Vec<_> = suite::select(&selection)?.into_iter().skip(which - 1).step_by(of).collect();
     let mut stdout = std::io::stdout().lock();
     if args.list {
-        for trial in &trials {
+        for trial in suite::select(&selection)? {
             writeln!(stdout, "{}", trial.name)?;
         }
         return Ok(true);
@@ -167,24 +153,15 @@ fn run(args: &Args) -> Result<bool> {
         Some(path) => Some(BufWriter::new(File::create(path).with_context(|| path.display().to_string())?)),
         None => None,
     };
-    let tally = suite::run(trials, &mut stdout, json.as_mut().map(|json| json as &mut dyn Write))?;
+    let records = json.as_mut().map(|json| json as &mut dyn Write);
+    let tally = match args.jobs.unwrap_or_else(|| suite::jobs(&selection)) {
+        0 | 1 => suite::run(suite::select(&selection)?, &mut stdout, records)?,
+        several => suite::run_together(&selection, several, &mut stdout, records)?,
+    };
     if let Some(json) = &mut json {
         json.flush().context("writing the records")?;
     }
     writeln!(stdout, "{tally}")?;
     stdout.flush()?;
     Ok(tally.failed == 0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn parts_count_from_one() {
-        assert_eq!(part("2/3"), Ok(Part { which: 2, of: 3 }));
-        for wrong in ["0/3", "4/3", "2", "a/b", "1/0", "-1/2"] {
-            assert!(part(wrong).is_err(), "{wrong}");
-        }
-    }
 }

@@ -4,6 +4,7 @@ use std::collections::HashMap;
 use std::io::Write;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::str::FromStr;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use anyhow::{Context, Result, anyhow, bail};
@@ -32,6 +33,35 @@ pub struct Selection {
     pub require_cuda: bool,
     /// A folder of Matrix Market files that the CPU and a reproducible GPU must solve alike.
     pub matrices: Option<PathBuf>,
+    /// Of what the fields above select, only this part.
+    pub part: Part,
+}
+
+/// Part `which` of `of`, from 1: every `of`-th trial, so that all parts take about as long.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Part {
+    /// Its number, at most `of`.
+    pub which: usize,
+    /// How many parts there are.
+    pub of: usize,
+}
+
+impl Default for Part {
+    fn default() -> Self {
+        Self { which: 1, of: 1 }
+    }
+}
+
+impl FromStr for Part {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let numbers = text.split_once('/').and_then(|(which, of)| Some((which.parse().ok()?, of.parse().ok()?)));
+        match numbers {
+            Some((which, of)) if (1..=of).contains(&which) => Ok(Self { which, of }),
+            _ => Err("give K/N with K from 1 to N, e.g. 2/3".to_owned()),
+        }
+    }
 }
 
 /// The names that [`Selection::backend`] accepts.
@@ -133,7 +163,18 @@ pub fn select(selection: &Selection) -> Result<Vec<Trial>> {
     {
         all.push(Trial::new(CUDA.into(), move || Err(wrong(format!("cuda is required and cannot be tried: {why}")))));
     }
-    Ok(all)
+    let Part { which, of } = selection.part;
+    Ok(all.into_iter().skip(which.saturating_sub(1)).step_by(of.max(1)).collect())
+}
+
+/// How many trials may run at a time: one for each core, but at most 8, and one where a GPU is tried, whose memory some
+/// trials exhaust.
+pub fn jobs(selection: &Selection) -> usize {
+    let on_host = selection.backend.as_deref().is_some_and(|name| name != "cuda") && !selection.require_cuda;
+    if !on_host && spandrel_backend_cuda::probe().is_ok() {
+        return 1;
+    }
+    std::thread::available_parallelism().map_or(1, usize::from).min(8)
 }
 
 /// The name of a trial without its case: operation, noun, type and backend.
@@ -236,11 +277,16 @@ fn can_hang(name: &str) -> bool {
 }
 
 /// Runs the selected trials on several threads, each with devices of its own. Trials share data only with those of the
-/// same thread. The report is that of [`run`].
+/// same thread. The report and the records are those of [`run`], but written at the end.
 ///
 /// # Errors
 /// As [`select`] and [`run`].
-pub fn run_together(selection: &Selection, threads: usize, report: &mut dyn Write) -> Result<Tally> {
+pub fn run_together(
+    selection: &Selection,
+    threads: usize,
+    report: &mut dyn Write,
+    mut json: Option<&mut dyn Write>,
+) -> Result<Tally> {
     let claimed = AtomicUsize::new(0);
     // Every thread makes all trials in the same order, and runs those whose places it claims.
     let work = || -> Result<Vec<(usize, Record)>> {
@@ -266,18 +312,22 @@ pub fn run_together(selection: &Selection, threads: usize, report: &mut dyn Writ
     records.sort_unstable_by_key(|&(place, _)| place);
     let mut tally = Tally::default();
     for (_, record) in &records {
-        tell(record, &mut tally, report)?;
+        tell(record, &mut tally, report, &mut json)?;
     }
     Ok(tally)
 }
 
-/// Counts a record, and reports it unless it passed.
-fn tell(record: &Record, tally: &mut Tally, report: &mut dyn Write) -> Result<()> {
+/// Counts a record, reports it unless it passed, and writes it as a line of JSON.
+fn tell(record: &Record, tally: &mut Tally, report: &mut dyn Write, json: &mut Option<&mut dyn Write>) -> Result<()> {
     tally.count(record.outcome);
     match record.outcome {
         Outcome::Passed => {}
         Outcome::Failed => writeln!(report, "FAILED  {}\n        {}", record.name, record.detail)?,
         Outcome::Skipped => writeln!(report, "skipped {}\n        {}", record.name, record.detail)?,
+    }
+    if let Some(json) = json.as_deref_mut() {
+        serde_json::to_writer(&mut *json, record).context("writing a record")?;
+        writeln!(json)?;
     }
     Ok(())
 }
@@ -293,11 +343,7 @@ pub fn run(trials: Vec<Trial>, report: &mut dyn Write, mut json: Option<&mut dyn
     for trial in trials {
         watchdog.watch(can_hang(&trial.name).then(|| trial.name.clone()));
         let record = trial.run();
-        tell(&record, &mut tally, report)?;
-        if let Some(json) = json.as_deref_mut() {
-            serde_json::to_writer(&mut *json, &record).context("writing a record")?;
-            writeln!(json)?;
-        }
+        tell(&record, &mut tally, report, &mut json)?;
     }
     Ok(tally)
 }

@@ -5,7 +5,7 @@
 use std::collections::HashSet;
 
 use spandrel_conformance::Outcome;
-use spandrel_conformance::suite::{self, Selection};
+use spandrel_conformance::suite::{self, Part, Selection};
 
 /// One trial of this many of each kind is run.
 const FEWER: usize = 16;
@@ -23,10 +23,8 @@ fn small() -> Selection {
 fn every_backend_of_this_machine_keeps_the_contract() {
     let gpu = spandrel_backend_cuda::probe().is_ok();
     let selection = Selection { one_in: if whole() { 1 } else { FEWER }, ..small() };
-    // Trials on a GPU exhaust its memory, so they run one after the other.
-    let threads = if gpu { 1 } else { std::thread::available_parallelism().map_or(1, usize::from).min(8) };
     let mut report = Vec::new();
-    let tally = suite::run_together(&selection, threads, &mut report).unwrap();
+    let tally = suite::run_together(&selection, suite::jobs(&selection), &mut report, None).unwrap();
     let report = String::from_utf8_lossy(&report);
     assert_eq!(tally.failed, 0, "{report}\n{tally}");
     assert!(tally.passed > if whole() { 3000 } else { 500 }, "{tally}");
@@ -49,6 +47,43 @@ fn fewer_trials_leave_out_no_operation_noun_type_or_backend() {
     let (all, fewer) = (names(1), names(FEWER));
     assert_eq!(kinds(&all), kinds(&fewer));
     assert!(2 * fewer.len() < all.len() && fewer.len() * FEWER >= all.len(), "{} of {}", fewer.len(), all.len());
+}
+
+#[test]
+fn trials_at_a_time_give_the_report_and_the_records_of_one_after_the_other() {
+    let selection = Selection { backend: Some("cpu".into()), filter: Some("axpby/".into()), one_in: 2, ..small() };
+    let records = |jobs: usize, part| -> (String, String, usize) {
+        let (mut report, mut json) = (Vec::new(), Vec::new());
+        let selection = Selection { part, ..selection.clone() };
+        let tally = match jobs {
+            1 => suite::run(suite::select(&selection).unwrap(), &mut report, Some(&mut json)),
+            _ => suite::run_together(&selection, jobs, &mut report, Some(&mut json)),
+        };
+        // The times differ.
+        let json = String::from_utf8(json).unwrap();
+        let names = json.lines().map(|line| {
+            let record: serde_json::Value = serde_json::from_str(line).unwrap();
+            format!("{} {}\n", record["name"], record["outcome"])
+        });
+        (String::from_utf8(report).unwrap(), names.collect(), tally.unwrap().passed)
+    };
+    let whole = records(1, Part::default());
+    assert!(whole.2 > 4, "{whole:?}");
+    assert_eq!(records(3, Part::default()), whole);
+    let parts = [1, 2].map(|which| records(2, Part { which, of: 2 }).1);
+    let mut each = parts.each_ref().map(|part| part.lines());
+    for (place, name) in whole.1.lines().enumerate() {
+        assert_eq!(each[place % 2].next(), Some(name));
+    }
+    assert!(each.into_iter().all(|mut rest| rest.next().is_none()));
+}
+
+#[test]
+fn parts_count_from_one() {
+    assert_eq!("2/3".parse(), Ok(Part { which: 2, of: 3 }));
+    for wrong in ["0/3", "4/3", "2", "a/b", "1/0", "-1/2"] {
+        assert!(wrong.parse::<Part>().is_err(), "{wrong}");
+    }
 }
 
 #[test]
