@@ -32,9 +32,11 @@ pub(super) enum Ranks {
     /// So many threads of this process, each with a GPU.
     Gpus(usize),
     /// The processes that mpirun has started.
-    #[cfg_attr(not(all(unix, feature = "mpi")), allow(dead_code))]
     Processes,
 }
+
+/// Whether this build can be what mpirun starts.
+const HAS_MPI: bool = cfg!(all(unix, feature = "mpi"));
 
 /// Variables in which mpirun tells a process how many there are: of Open MPI, and of MPICH and its relatives.
 const SIZES: [&str; 2] = ["OMPI_COMM_WORLD_SIZE", "PMI_SIZE"];
@@ -54,7 +56,7 @@ fn told(names: &[&str]) -> Option<usize> {
 /// Whether this is a process of mpirun that is not the first, so that it writes nothing.
 pub(super) fn follows(args: &SolveArgs) -> bool {
     let on_threads = args.ranks.is_some() || args.gpus.is_some();
-    cfg!(all(unix, feature = "mpi")) && !on_threads && told(&NUMBERS).is_some_and(|number| number > 0)
+    HAS_MPI && !on_threads && told(&NUMBERS).is_some_and(|number| number > 0)
 }
 
 /// The ranks that the command line or mpirun asks for.
@@ -63,7 +65,11 @@ pub(super) fn follows(args: &SolveArgs) -> bool {
 /// Kind `usage` for ranks of several kinds, and `--rank-wait` without ranks; kind `unsupported` if mpirun has started
 /// several processes of a build without MPI.
 pub(super) fn wanted(args: &SolveArgs) -> Result<Option<Ranks>> {
-    let processes = told(&SIZES);
+    asked(args, told(&SIZES), HAS_MPI)
+}
+
+/// [`wanted`], where mpirun has started so many processes, of a build with MPI or without.
+fn asked(args: &SolveArgs, processes: Option<usize>, has_mpi: bool) -> Result<Option<Ranks>> {
     let here = match (args.ranks, args.gpus) {
         (Some(_), Some(gpus)) => {
             let ranks = input::counted(gpus, "rank");
@@ -83,7 +89,7 @@ pub(super) fn wanted(args: &SolveArgs) -> Result<Option<Ranks>> {
             ),
         )),
         (Some((_, ranks)), _) => Ok(Some(ranks)),
-        (None, Some(_)) if cfg!(all(unix, feature = "mpi")) => Ok(Some(Ranks::Processes)),
+        (None, Some(_)) if has_mpi => Ok(Some(Ranks::Processes)),
         (None, Some(processes)) if processes > 1 => Err(Failure::new(
             "unsupported",
             format!(
@@ -390,5 +396,42 @@ impl Watcher {
             descent.show(at.iterations, at.residual);
         }
         if self.listens && interrupt::asked() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+    use crate::args::{Cli, Command};
+
+    /// What a build with MPI or without answers to these options where mpirun has started so many processes.
+    fn answer(options: &[&str], processes: Option<usize>, has_mpi: bool) -> Result<Option<Ranks>> {
+        let words = ["spandrel", "solve", "poisson2d:4"].iter().chain(options);
+        let Command::Solve(args) = Cli::try_parse_from(words).expect("usage").command else { panic!("solve") };
+        asked(&args, processes, has_mpi)
+    }
+
+    #[test]
+    fn processes_of_mpirun_are_ranks_of_a_build_with_mpi_only() {
+        assert_eq!(answer(&[], Some(2), true), Ok(Some(Ranks::Processes)));
+        assert_eq!(answer(&[], Some(1), true), Ok(Some(Ranks::Processes)));
+        assert_eq!(answer(&[], Some(1), false), Ok(None));
+        assert_eq!(answer(&[], None, true), Ok(None));
+        let without = answer(&[], Some(2), false).expect_err("no MPI");
+        assert_eq!(without.kind, "unsupported");
+        let said = without.message;
+        assert!(said.contains("this build of spandrel has no MPI; build it with --features mpi"), "{said}");
+        assert!(said.ends_with("--ranks 2"), "{said}");
+    }
+
+    #[test]
+    fn ranks_of_two_kinds_are_refused() {
+        for has_mpi in [false, true] {
+            let both = answer(&["--ranks", "2"], Some(2), has_mpi).expect_err("two kinds");
+            assert_eq!(both.kind, USAGE);
+            assert!(both.message.ends_with("leave --ranks out"), "{}", both.message);
+        }
     }
 }
