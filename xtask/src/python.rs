@@ -20,6 +20,10 @@ const OLDEST: (u32, u32) = (3, 10);
 /// The largest size of the package in bytes.
 const LARGEST: u64 = 20_000_000;
 
+/// How pytest runs the whole suite: a process for each core, but not so many that they fill the memory. Most of a long
+/// test is SciPy's factorisation, on one thread.
+const TOGETHER: [&str; 4] = ["--numprocesses=auto", "--maxprocesses=4", "--dist", "worksteal"];
+
 const REQUIREMENTS: &str = "crates/python/requirements.txt";
 const MANIFEST: &str = "crates/python/Cargo.toml";
 
@@ -104,6 +108,9 @@ pub(crate) fn run(root: &Path, options: &Options) -> Result<ExitCode> {
     let python = root.join("crates/python");
     let mut pytest = Command::new(&clean_python);
     pytest.args(["-m", "pytest", "--durations=5"]).args(&options.pytest);
+    if options.pytest.is_empty() {
+        pytest.args(TOGETHER);
+    }
     let mut checks = vec![pytest];
     if options.pytest.is_empty() {
         for arguments in [
