@@ -3,8 +3,7 @@
 //! There is one list. `ci` runs all of it, over the whole workspace. `test` runs the steps that are marked for it, over
 //! the packages that have changed since they last passed, and over the conformance suite if it depends on one of them.
 //! The steps are data, so that `tidy` can compare README with
-//! them. Two profiles (dev and release) and one set of features serve all of them, so every dependency is compiled at
-//! most twice and checked once.
+//! them. One set of features and few profiles serve all of them, so that little is compiled twice.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -15,7 +14,7 @@ use anyhow::{Context, Result};
 use cargo_metadata::MetadataCommand;
 use xshell::{Shell, cmd};
 
-use crate::{python, run, stamps, tidy};
+use crate::{mpi, python, run, stamps, tidy};
 
 /// Optional features that the steps switch on: every interop of the formats, the GPU, the downloads of this program,
 /// and kernels that are compiled once for all tests. Never all features, because the versions of the CUDA driver's
@@ -27,6 +26,9 @@ const FEATURES: &str = "spandrel-formats/sprs,spandrel-formats/faer,spandrel-for
 /// Added if the whole workspace is compiled.
 const ALL_FEATURES: &str = "xtask/fetch";
 
+/// Added to those where MPI is installed, so that one build of the program serves its tests and the step `mpi`.
+const MPI: &str = "spandrel-cli/mpi";
+
 /// The packages of `test`. The benches and the guide need crates that nothing else needs, and take as long to compile
 /// as several others together.
 const QUICK: &str = "--workspace --exclude spandrel-bench --exclude spandrel-guide";
@@ -37,11 +39,31 @@ const SUITE: &str = "spandrel-conformance";
 /// The packages of `ci`.
 const WHOLE: &str = "--workspace";
 
+/// The profile in which `ci` compiles tests.
+const PROFILE: &str = "--profile ci";
+
+/// What the steps compile.
+#[derive(Clone, Copy, Debug)]
+struct Build<'a> {
+    packages: &'a str,
+    /// Of tests; the default one if it is empty.
+    profile: &'a str,
+    features: &'a str,
+}
+
+impl Build<'_> {
+    /// A step's command line with its own.
+    fn fill(&self, line: &str) -> String {
+        let Self { packages, profile, features } = self;
+        let line = line.replace("{packages}", packages).replace("{features}", features);
+        line.replace(" {profile}", &if profile.is_empty() { String::new() } else { format!(" {profile}") })
+    }
+}
+
 /// What a step does: a command line as a reader would paste it, or a check inside this program.
 #[derive(Debug)]
 pub(crate) enum What {
-    /// A command with environment variables. `{packages}` and `{features}` stand for the packages and their optional
-    /// features.
+    /// A command with environment variables. `{packages}`, `{profile}` and `{features}` stand for those of [`Build`].
     Command(&'static str, &'static [(&'static str, &'static str)]),
     /// The repository's rules.
     Tidy,
@@ -101,21 +123,21 @@ pub(crate) const STEPS: &[Step] = &[
     full("facade on the GPU alone", line("cargo check -p spandrel --no-default-features --features cuda")),
     full("program without a GPU", line("cargo check -p spandrel-cli --no-default-features")),
     // This includes part of the conformance suite (crates/conformance/tests/suite.rs), in `ci` all of its small cases.
-    both("tests", "cargo test {packages} --lib --bins --tests --examples --features {features}"),
-    both("doc tests", "cargo test {packages} --doc --features {features}"),
+    both("tests", "cargo test {packages} {profile} --lib --bins --tests --examples --features {features}"),
+    both("doc tests", "cargo test {packages} {profile} --doc --features {features}"),
     // README's programs open the default backend, which is a GPU if the feature is on.
     full("doc tests on the CPU", line("cargo test -p spandrel --doc")),
     full(
         "docs",
         What::Command("cargo doc {packages} --no-deps --features {features}", &[("RUSTDOCFLAGS", "-D warnings")]),
     ),
+    // It compiles the program of the next steps beside the suite.
+    full("verify", line("cargo xtask verify")),
     full("solve", line("cargo run --release -p spandrel-cli -- solve d3n7:64")),
     full("solve a file", line("cargo run --release -p spandrel-cli -- solve crates/cli/testdata/plate.mtx")),
     full("size of the program", What::Size),
-    full("verify", line("cargo xtask verify")),
-    // It shares the release build of the program.
     full("python", What::Python),
-    // A debug build of the program without CUDA and with MPI. Says that it was skipped where MPI is missing.
+    // It runs the program that the tests have built. Says that it was skipped where MPI is missing.
     full("mpi", line("cargo xtask verify --mpi")),
     // The crates are compiled above; building each package again from its archive would add a third set of artefacts.
     full("package", line("cargo package --workspace --exclude xtask --no-verify --allow-dirty --quiet")),
@@ -126,9 +148,32 @@ pub(crate) const STEPS: &[Step] = &[
 /// # Errors
 /// A step that cannot be started.
 pub(crate) fn ci(root: &Path) -> Result<ExitCode> {
-    let features = format!("{FEATURES},{ALL_FEATURES}");
-    let environment = [("SPANDREL_SUITE", "whole"), ("CARGO_PROFILE_DEV_OPT_LEVEL", "1")];
-    take(root, STEPS.iter(), (WHOLE, &features), &environment, &|line, shell| command(shell, line, &[]))
+    let (features, environment) = (features(), [("SPANDREL_SUITE", "whole")]);
+    let build = Build { packages: WHOLE, profile: PROFILE, features: &features };
+    take(root, STEPS.iter(), build, &environment, &|line, shell| tests(shell, line, None, &environment))
+}
+
+/// The features with which `ci` compiles the workspace on this machine.
+fn features() -> String {
+    let mpi = if mpi::missing().is_none() { MPI } else { "" };
+    [FEATURES, ALL_FEATURES, mpi].join(",").trim_end_matches(',').to_owned()
+}
+
+/// Arguments for cargo that build the program with MPI, and nothing again that the tests of `ci` have built.
+pub(crate) fn program_with_mpi() -> Vec<String> {
+    let features = features();
+    let build = Build { packages: WHOLE, profile: PROFILE, features: &features };
+    let line = build.fill("test {packages} {profile} --no-run --test program --features {features}");
+    line.split(' ').map(str::to_owned).collect()
+}
+
+/// Builds tests, and runs those of these packages or all with these environment variables. Returns whether they passed.
+fn tests(shell: &Shell, line: &str, packages: Option<&BTreeSet<&str>>, environment: &[(&str, &str)]) -> Result<bool> {
+    // Doc tests of all packages take seconds. Those of some would compile what all need again, with other features.
+    match line.contains(" --doc ") {
+        true => command(shell, line, environment),
+        false => run::tests(shell, line, packages, environment),
+    }
 }
 
 /// The options of `cargo xtask test`.
@@ -168,11 +213,8 @@ pub(crate) fn test(root: &Path, options: &TestOptions) -> Result<ExitCode> {
     if tested.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    let run = |line: &str, shell: &Shell| -> Result<bool> {
-        // Doc tests of all packages take seconds. Those of some would compile what all need again, with other features.
-        if line.contains(" --doc ") { command(shell, line, &[]) } else { run::tests(shell, line, &tested) }
-    };
-    let code = take(root, steps(), (QUICK, FEATURES), &[], &run)?;
+    let run = |line: &str, shell: &Shell| tests(shell, line, Some(&tested), &[]);
+    let code = take(root, steps(), Build { packages: QUICK, profile: "", features: FEATURES }, &[], &run)?;
     if code == ExitCode::SUCCESS {
         passed
             .extend(now.iter().filter(|(name, _)| tested.contains(name.as_str())).map(|(n, s)| (n.clone(), s.clone())));
@@ -205,7 +247,7 @@ fn command(shell: &Shell, line: &str, environment: &[(&str, &str)]) -> Result<bo
 fn take<'a>(
     root: &Path,
     steps: impl Iterator<Item = &'a Step>,
-    (packages, features): (&str, &str),
+    build: Build<'_>,
     shared: &[(&str, &str)],
     tests: &dyn Fn(&str, &Shell) -> Result<bool>,
 ) -> Result<ExitCode> {
@@ -222,7 +264,7 @@ fn take<'a>(
             What::Size => fits(program_bytes(root)?),
             What::Python => python::ci(root)?,
             What::Command(line, environment) => {
-                let line = line.replace("{packages}", packages).replace("{features}", features);
+                let line = build.fill(line);
                 if *quick { tests(&line, &shell)? } else { command(&shell, &line, environment)? }
             }
         };
@@ -276,11 +318,20 @@ mod tests {
     }
 
     #[test]
+    fn a_line_is_filled() {
+        let line = "cargo test {packages} {profile} --doc --features {features}";
+        let mut build = Build { packages: "--workspace", profile: "--profile ci", features: "a,b" };
+        assert_eq!(build.fill(line), "cargo test --workspace --profile ci --doc --features a,b");
+        build.profile = "";
+        assert_eq!(build.fill(line), "cargo test --workspace --doc --features a,b");
+    }
+
+    #[test]
     fn the_quick_steps_test_and_need_no_release_build() {
         let quick: Vec<&str> = STEPS.iter().filter(|step| step.quick).filter_map(Step::command).collect();
         assert_eq!(quick.len(), STEPS.iter().filter(|step| step.quick).count(), "a check of ci's own is no test");
         for line in &quick {
-            assert!(line.starts_with("cargo test {packages} ") && !line.contains("--release"), "{line}");
+            assert!(line.starts_with("cargo test {packages} {profile} ") && !line.contains("--release"), "{line}");
         }
         for target in ["--lib", "--bins", "--tests", "--examples", "--doc"] {
             assert!(quick.iter().any(|line| line.contains(target)), "{target} is not tested");

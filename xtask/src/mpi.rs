@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use sha2::{Digest, Sha256};
 
-use crate::verify;
+use crate::{ci, verify};
 
 /// What to install where it is missing, on Debian and Ubuntu.
 const INSTALL: &str = "apt-get install libopenmpi-dev openmpi-bin libclang-dev";
@@ -71,9 +71,10 @@ fn libclang() -> Option<PathBuf> {
     files.find(|file| file.file_name().to_str().is_some_and(is_it)).map(|file| file.path())
 }
 
-/// The program with MPI, built now in the profile of tests.
+/// The program with MPI, built now as for the tests of CI.
 pub(crate) fn build(root: &Path) -> Result<PathBuf> {
-    let ask = ["build", "-p", "spandrel-cli", "--bin", "spandrel", "--no-default-features", "--features", "mpi"];
+    let ask = ci::program_with_mpi();
+    let ask: Vec<&str> = ask.iter().map(String::as_str).collect();
     let mut found = verify::made(root, &ask, &["spandrel"])?;
     let built = found.pop().context("the program was not built")?;
     // The next build of the program without MPI takes its place.

@@ -1,4 +1,4 @@
-//! Builds all tests, and runs those of some packages.
+//! Builds all tests, and runs all of them or those of some packages.
 //!
 //! `cargo test -p` would compile again what another set of packages needs with other features. So cargo always builds
 //! the same set, and the programs that it names are run here, in the folders of their packages, as cargo runs them.
@@ -41,16 +41,21 @@ enum Told {
     Other,
 }
 
-/// Builds the tests of `line`, a `cargo test` command, and runs those of the named packages. Returns whether all
-/// passed. After the first failure no other program starts.
+/// Builds the tests of `line`, a `cargo test` command, and runs those of the named packages, or all. Returns whether
+/// all passed. After the first failure no other program starts. Builds and programs get these environment variables.
 ///
 /// # Errors
 /// Programs that cannot be started.
-pub(crate) fn tests(shell: &Shell, line: &str, packages: &BTreeSet<&str>) -> Result<bool> {
+pub(crate) fn tests(
+    shell: &Shell,
+    line: &str,
+    packages: Option<&BTreeSet<&str>>,
+    environment: &[(&str, &str)],
+) -> Result<bool> {
     println!("$ {line} --no-run");
     let mut words = line.split_whitespace();
     let mut cargo = Command::new(words.next().unwrap_or_default());
-    cargo.args(words).args(["--no-run", "--message-format=json-render-diagnostics"]);
+    cargo.args(words).args(["--no-run", "--message-format=json-render-diagnostics"]).envs(environment.iter().copied());
     let mut building = cargo.current_dir(shell.current_dir()).stdout(Stdio::piped()).spawn().context("cargo")?;
     let output = BufReader::new(building.stdout.take().context("its output is piped")?);
     let failed = AtomicBool::new(false);
@@ -60,7 +65,7 @@ pub(crate) fn tests(shell: &Shell, line: &str, packages: &BTreeSet<&str>) -> Res
         loop {
             let next = waiting.lock().unwrap_or_else(PoisonError::into_inner).recv();
             let Ok(program) = next else { return Ok(()) };
-            if !failed.load(Ordering::Relaxed) && !passes(&program)? {
+            if !failed.load(Ordering::Relaxed) && !passes(&program, environment)? {
                 failed.store(true, Ordering::Relaxed);
             }
         }
@@ -74,7 +79,7 @@ pub(crate) fn tests(shell: &Shell, line: &str, packages: &BTreeSet<&str>) -> Res
         let (mut held, mut there) = (Vec::<Program>::new(), BTreeSet::new());
         for message in Message::parse_stream(output) {
             match told(message?)? {
-                Told::Test(program) if !packages.contains(program.package.as_str()) => {}
+                Told::Test(program) if packages.is_some_and(|named| !named.contains(program.package.as_str())) => {}
                 Told::Test(program) if program.runs_another && !there.contains(&program.folder) => held.push(program),
                 Told::Test(program) => begin(program)?,
                 Told::Binary(folder) => {
@@ -111,10 +116,11 @@ fn told(message: Message) -> Result<Told> {
 }
 
 /// Runs a program to its end. Prints the result, and after a failure all of its output.
-fn passes(program: &Program) -> Result<bool> {
+fn passes(program: &Program, environment: &[(&str, &str)]) -> Result<bool> {
     let Program { package, target, folder, path, .. } = program;
     let begin = Instant::now();
     let mut test = Command::new(path);
+    test.envs(environment.iter().copied());
     let output = test.current_dir(folder).env("CARGO_MANIFEST_DIR", folder).stdin(Stdio::null()).output();
     let output = output.with_context(|| path.display().to_string())?;
     let seconds = begin.elapsed().as_secs_f64();
@@ -163,8 +169,23 @@ mod tests {
             path: path.into(),
             runs_another: false,
         };
-        assert!(passes(&of("true")).expect("a program") && !passes(&of("false")).expect("a program"));
-        assert!(passes(&of("/no/such/program")).is_err());
+        assert!(passes(&of("true"), &[]).expect("a program") && !passes(&of("false"), &[]).expect("a program"));
+        assert!(passes(&of("/no/such/program"), &[]).is_err());
+    }
+
+    #[cfg(unix)]
+    #[test]
+    fn a_program_gets_the_environment() {
+        use std::os::unix::fs::PermissionsExt;
+        let path = std::env::temp_dir().join(format!("spandrel-xtask-environment-{}", std::process::id()));
+        std::fs::write(&path, "#!/bin/sh\n[ \"$SPANDREL_SUITE\" = whole ]\n").expect("a file");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).expect("a mode");
+        let (package, target, folder) = ("none".into(), "none".into(), std::env::temp_dir());
+        let program = Program { package, target, folder, path: path.clone(), runs_another: false };
+        let found = [&[("SPANDREL_SUITE", "whole")][..], &[("SPANDREL_SUITE", "other")]]
+            .map(|environment| passes(&program, environment).expect("a program"));
+        std::fs::remove_file(path).expect("removed");
+        assert_eq!(found, [true, false]);
     }
 
     #[test]
