@@ -134,11 +134,22 @@ fn solved(mut command: Command, options: &[&str], out: &Path) -> Result<String> 
     hash(out)
 }
 
+/// Whether the program compiles with MPI and without CUDA, which no other build of CI has.
+fn compiles_without_cuda(root: &Path) -> Result<bool> {
+    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
+    let line = ["check", "-p", "spandrel-cli", "--no-default-features", "--features", "mpi"];
+    Ok(Command::new(cargo).current_dir(root).args(line).status().context("cannot start cargo")?.success())
+}
+
 pub(crate) fn run(root: &Path) -> Result<ExitCode> {
     if let Some(why) = missing() {
         println!("skipped: {why}");
         println!("0 passed, 0 failed, 1 skipped");
         return Ok(ExitCode::SUCCESS);
+    }
+    if !compiles_without_cuda(root)? {
+        println!("the program does not compile with MPI and without CUDA");
+        return Ok(ExitCode::FAILURE);
     }
     let program = build(root)?;
     let folder = std::env::temp_dir().join(format!("spandrel-mpi-{}", std::process::id()));
