@@ -150,13 +150,13 @@ pub(crate) const STEPS: &[Step] = &[
 pub(crate) fn ci(root: &Path) -> Result<ExitCode> {
     let (features, environment) = (features(), [("SPANDREL_SUITE", "whole")]);
     let build = Build { packages: WHOLE, profile: PROFILE, features: &features };
-    take(root, STEPS.iter(), build, &environment, &|line, shell| tests(shell, line, None, &environment))
+    take(root, STEPS.iter(), build, &environment, None)
 }
 
 /// The features with which `ci` compiles the workspace on this machine.
 fn features() -> String {
-    let mpi = if mpi::missing().is_none() { MPI } else { "" };
-    [FEATURES, ALL_FEATURES, mpi].join(",").trim_end_matches(',').to_owned()
+    let mpi = mpi::missing().is_none().then_some(MPI);
+    [FEATURES, ALL_FEATURES].into_iter().chain(mpi).collect::<Vec<_>>().join(",")
 }
 
 /// Arguments for cargo that build the program with MPI, and nothing again that the tests of `ci` have built.
@@ -165,15 +165,6 @@ pub(crate) fn program_with_mpi() -> Vec<String> {
     let build = Build { packages: WHOLE, profile: PROFILE, features: &features };
     let line = build.fill("test {packages} {profile} --no-run --test program --features {features}");
     line.split(' ').map(str::to_owned).collect()
-}
-
-/// Builds tests, and runs those of these packages or all with these environment variables. Returns whether they passed.
-fn tests(shell: &Shell, line: &str, packages: Option<&BTreeSet<&str>>, environment: &[(&str, &str)]) -> Result<bool> {
-    // Doc tests of all packages take seconds. Those of some would compile what all need again, with other features.
-    match line.contains(" --doc ") {
-        true => command(shell, line, environment),
-        false => run::tests(shell, line, packages, environment),
-    }
 }
 
 /// The options of `cargo xtask test`.
@@ -213,8 +204,8 @@ pub(crate) fn test(root: &Path, options: &TestOptions) -> Result<ExitCode> {
     if tested.is_empty() {
         return Ok(ExitCode::SUCCESS);
     }
-    let run = |line: &str, shell: &Shell| tests(shell, line, Some(&tested), &[]);
-    let code = take(root, steps(), Build { packages: QUICK, profile: "", features: FEATURES }, &[], &run)?;
+    let build = Build { packages: QUICK, profile: "", features: FEATURES };
+    let code = take(root, steps(), build, &[], Some(&tested))?;
     if code == ExitCode::SUCCESS {
         passed
             .extend(now.iter().filter(|(name, _)| tested.contains(name.as_str())).map(|(n, s)| (n.clone(), s.clone())));
@@ -244,12 +235,13 @@ fn command(shell: &Shell, line: &str, environment: &[(&str, &str)]) -> Result<bo
     Ok(cmd!(shell, "{program} {words...}").envs(environment.iter().copied()).quiet().run().is_ok())
 }
 
+/// Takes the steps with these environment variables, and tests the named packages, or all.
 fn take<'a>(
     root: &Path,
     steps: impl Iterator<Item = &'a Step>,
     build: Build<'_>,
     shared: &[(&str, &str)],
-    tests: &dyn Fn(&str, &Shell) -> Result<bool>,
+    tested: Option<&BTreeSet<&str>>,
 ) -> Result<ExitCode> {
     let shell = Shell::new()?;
     shell.change_dir(root);
@@ -265,7 +257,12 @@ fn take<'a>(
             What::Python => python::ci(root)?,
             What::Command(line, environment) => {
                 let line = build.fill(line);
-                if *quick { tests(&line, &shell)? } else { command(&shell, &line, environment)? }
+                // Doc tests of all packages take seconds. Those of some would compile what all need again, with other
+                // features.
+                match *quick && !line.contains(" --doc ") {
+                    true => run::tests(&shell, &line, tested, shared)?,
+                    false => command(&shell, &line, environment)?,
+                }
             }
         };
         let seconds = start.elapsed().as_secs_f64();

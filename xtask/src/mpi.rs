@@ -136,9 +136,8 @@ fn solved(mut command: Command, options: &[&str], out: &Path) -> Result<String> 
 
 /// Whether the program compiles with MPI and without CUDA, which no other build of CI has.
 fn compiles_without_cuda(root: &Path) -> Result<bool> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
     let line = ["check", "-p", "spandrel-cli", "--no-default-features", "--features", "mpi"];
-    Ok(Command::new(cargo).current_dir(root).args(line).status().context("cannot start cargo")?.success())
+    Ok(verify::cargo(root).args(line).status().context("cannot start cargo")?.success())
 }
 
 pub(crate) fn run(root: &Path) -> Result<ExitCode> {

@@ -3,7 +3,7 @@
 //! Everything is in `target/python`: `tools` is an environment with the builder, `wheels` has pip's downloads, `dist`
 //! the package, `clean` the environment that a user would have. Tools and downloads are kept until
 //! `crates/python/requirements.txt` or the interpreter changes. The package is built in the profile and the folder of
-//! the program, and shares its dependencies.
+//! the program, but shares little with it: features that pyo3's macros need make most crates other ones.
 
 use std::ffi::OsString;
 use std::fs;

@@ -3,7 +3,7 @@
 
 use std::ffi::OsString;
 use std::path::Path;
-use std::process::{Command, ExitCode};
+use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use anyhow::{Context, Result};
@@ -63,9 +63,7 @@ fn ranks(root: &Path, options: &Options) -> Result<ExitCode> {
     let seed = options.seed.unwrap_or_else(clock);
     let missing = mpi::missing();
     let each = if missing.is_some() { seconds } else { seconds / 2.0 };
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let threads = Command::new(cargo)
-        .current_dir(root)
+    let threads = verify::cargo(root)
         .args(["test", "-p", "spandrel-distributed", "--test", "soak", "--", "--ignored", "--nocapture"])
         .env("SPANDREL_SOAK_SECONDS", format!("{}", each.ceil()))
         .env("SPANDREL_SOAK_SEED", seed.to_string())

@@ -116,11 +116,16 @@ fn built(root: &Path, ask: &[&str], targets: &[&str]) -> Result<Vec<PathBuf>> {
     made(root, &[ask, &["--release"]].concat(), targets)
 }
 
+/// The cargo that runs this program, in the project's folder.
+pub(crate) fn cargo(root: &Path) -> Command {
+    let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
+    cargo.current_dir(root);
+    cargo
+}
+
 /// The executables of these targets, in order, as cargo makes them when asked like this.
 pub(crate) fn made(root: &Path, ask: &[&str], targets: &[&str]) -> Result<Vec<PathBuf>> {
-    let cargo = std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into());
-    let output = Command::new(cargo)
-        .current_dir(root)
+    let output = cargo(root)
         .args(ask)
         .args(["--message-format", "json-render-diagnostics"])
         .stderr(std::process::Stdio::inherit())
