@@ -2,13 +2,16 @@
 //!
 //! Cost: each entry above the diagonal looks up its mirror image, with rows in parallel, until the first that differs.
 //! There is no transpose and no other memory. If rows repeat each other, the mirror images are at the same positions as
-//! for the row before; otherwise they are searched for (a scan of short rows, a binary search in long ones). Entries
-//! below the diagonal are only counted: if there are as many as mirror images found, each of them was one.
+//! for the row before; otherwise they are searched for (a scan of short rows, a binary search in long ones), those of
+//! several rows at once, because they may be scattered in memory. Entries below the diagonal are only counted: if there
+//! are as many as mirror images found, each of them was one.
 
+use std::cmp::Ordering;
 use std::ops::Range;
 
 use rayon::prelude::*;
 
+use crate::prefetch::prefetch;
 use crate::{Csr, Real};
 
 /// Rows per parallel task.
@@ -68,6 +71,8 @@ pub(crate) struct Mirrors<'a, T>(&'a Csr<T>);
 
 /// Number of remembered positions of mirror images, indexed by the entry's position in its row.
 const REMEMBERED: usize = 64;
+/// Rows that are compared together.
+const GROUP: usize = 64;
 
 impl<'a, T: Real> Mirrors<'a, T> {
     /// `None` if the matrix is not square.
@@ -82,27 +87,45 @@ impl<'a, T: Real> Mirrors<'a, T> {
     /// over are zeros.
     pub(crate) fn unmatched(&self, rows: Range<usize>) -> Option<i64> {
         let csr = self.0;
-        let (row_ptr, col_idx, values) = (csr.row_ptr(), csr.col_idx(), csr.values());
+        let row_ptr = csr.row_ptr();
         // This recognises triangles without a look at the rest.
         let first = unmatched(csr, rows.start, |_, v, mirror| v == mirror.unwrap_or_else(T::zero));
         if first.is_some() {
             return None;
         }
-        let mut unmatched = 0;
-        let mut below = 0;
-        // Counted from the end of the mirror image's row; 0 means unknown.
-        let mut remembered = [0; REMEMBERED];
+        let (mut unmatched, mut order, mut sought) = (0, Order { below: 0, remembered: [0; REMEMBERED] }, Vec::new());
+        let mut is_scattered = false;
+        for begin in rows.clone().step_by(GROUP) {
+            let group = begin..rows.end.min(begin + GROUP);
+            if is_scattered {
+                unmatched += self.unmatched_scattered(group, &mut sought)?;
+                continue;
+            }
+            let entries = (row_ptr[group.end] - row_ptr[begin]) as usize;
+            let (more, searched) = self.unmatched_in_order(group, &mut order)?;
+            unmatched += more;
+            is_scattered = 4 * searched > entries;
+        }
+        Some(unmatched)
+    }
+
+    /// As [`Mirrors::unmatched`], for rows that may repeat the row before. Also counts the images that were searched
+    /// for.
+    fn unmatched_in_order(&self, rows: Range<usize>, order: &mut Order) -> Option<(i64, usize)> {
+        let (row_ptr, col_idx, values) = (self.0.row_ptr(), self.0.col_idx(), self.0.values());
+        let Order { below, remembered } = order;
+        let (mut unmatched, mut searched) = (0, 0);
         for i in rows {
             let (begin, end) = (row_ptr[i] as usize, row_ptr[i + 1] as usize);
             let cols = &col_idx[begin..end];
             let before = |&j: &u32| (j as usize) < i;
-            let still =
-                (below == 0 || cols.get(below - 1).is_some_and(before)) && cols.get(below).is_none_or(|j| !before(j));
+            let still = (*below == 0 || cols.get(*below - 1).is_some_and(before))
+                && cols.get(*below).is_none_or(|j| !before(j));
             if !still {
-                below = cols.partition_point(before);
+                *below = cols.partition_point(before);
             }
-            unmatched += below as i64;
-            for (k, (&j, &v)) in cols[below..].iter().zip(&values[begin + below..end]).enumerate() {
+            unmatched += *below as i64;
+            for (k, (&j, &v)) in cols[*below..].iter().zip(&values[begin + *below..end]).enumerate() {
                 if j as usize == i {
                     if v.is_nan() {
                         return None;
@@ -113,6 +136,7 @@ impl<'a, T: Real> Mirrors<'a, T> {
                 let place = &mut remembered[k % REMEMBERED];
                 let mut at = last.wrapping_sub(*place);
                 if !(first..last).contains(&at) || col_idx[at] as usize != i {
+                    searched += 1;
                     let Some(found) = find(&col_idx[first..last], i as u32) else {
                         if v.is_zero() {
                             continue;
@@ -128,8 +152,76 @@ impl<'a, T: Real> Mirrors<'a, T> {
                 unmatched -= 1;
             }
         }
+        Some((unmatched, searched))
+    }
+
+    /// As [`Mirrors::unmatched`], for rows whose images are at other places than those of the row before. An image is
+    /// three cache misses in a row: its row's pointers, columns and values. Each step here asks for those of all images
+    /// before the next step reads them.
+    fn unmatched_scattered(&self, rows: Range<usize>, sought: &mut Vec<Sought>) -> Option<i64> {
+        let (row_ptr, col_idx, values) = (self.0.row_ptr(), self.0.col_idx(), self.0.values());
+        let mut unmatched = 0;
+        sought.clear();
+        for i in rows {
+            let (begin, end) = (row_ptr[i] as usize, row_ptr[i + 1] as usize);
+            for (at, &j) in (begin..end).zip(&col_idx[begin..end]) {
+                match (j as usize).cmp(&i) {
+                    Ordering::Less => unmatched += 1,
+                    Ordering::Equal if values[at].is_nan() => return None,
+                    Ordering::Equal => {}
+                    Ordering::Greater => {
+                        prefetch(row_ptr, j as usize);
+                        sought.push(Sought { row: i as u32, column: j, at, image: 0..0 });
+                    }
+                }
+            }
+        }
+        for Sought { column, image, .. } in &mut *sought {
+            *image = row_ptr[*column as usize] as usize..row_ptr[*column as usize + 1] as usize;
+            prefetch(col_idx, image.start);
+            prefetch(col_idx, image.end);
+        }
+        for Sought { row, image, .. } in &mut *sought {
+            match find(&col_idx[image.clone()], *row) {
+                Some(found) => {
+                    image.start += found;
+                    prefetch(values, image.start);
+                }
+                None => image.start = image.end,
+            }
+        }
+        for Sought { at, image, .. } in &*sought {
+            if image.is_empty() {
+                if !values[*at].is_zero() {
+                    return None;
+                }
+            } else if values[*at] != values[image.start] {
+                return None;
+            } else {
+                unmatched -= 1;
+            }
+        }
         Some(unmatched)
     }
+}
+
+/// What the rows before tell of the next ones.
+struct Order {
+    /// Number of entries below the diagonal.
+    below: usize,
+    /// The position of the mirror image of the k-th entry from the diagonal on, counted from the end of the image's
+    /// row; 0 if unknown.
+    remembered: [usize; REMEMBERED],
+}
+
+/// An entry above the diagonal whose mirror image is looked for.
+struct Sought {
+    row: u32,
+    column: u32,
+    /// Its position.
+    at: usize,
+    /// The positions of the row of its image; in the end those from the image on.
+    image: Range<usize>,
 }
 
 /// Returns true if each entry equals its mirror image, where an absent one counts as zero.
