@@ -85,7 +85,7 @@ pub fn choose<T: Real>(csr: &Csr<T>, profile: &Profile) -> Choice {
 
 impl Survey {
     /// As [`choose()`], for the matrix that was surveyed. If blocks cannot change the choice, they are not counted, and
-    /// BSR and BSRX are not among the candidates.
+    /// BSR and BSRX are not among the candidates. Neither are DIA and bDIA if the diagonals do not fit.
     pub fn choose<T: Real>(&self, csr: &Csr<T>, profile: &Profile) -> Choice {
         best_of(csr, profile, candidates(csr, self, profile, false))
     }
@@ -143,22 +143,25 @@ fn megabytes(bytes: u64) -> String {
 }
 
 /// Bytes, shape and expected time of each format. Blocks are counted only if they may be the best of all formats except
-/// CSR, or if `every` is true.
+/// CSR, or if `every` is true. Unless it is, diagonals that do not fit are left out: there may be millions to look at.
 fn candidates<T: Real>(csr: &Csr<T>, survey: &Survey, profile: &Profile, every: bool) -> Vec<Candidate> {
     let (nrows, ncols, nnz) = (csr.nrows() as u64, csr.ncols() as u64, csr.nnz() as u64);
     let size = T::BYTES as u64;
     let entry = 4 + size;
     let vectors = (nrows + ncols) * size;
-    let (longer, diagonals) = (&survey.longer, &survey.offsets);
+    let longer = &survey.longer;
     let longest = longer.iter().take_while(|&&rows| rows > 0).count();
 
     let padded = |name: &'static str, bytes: u128| fits::<T>(name, bytes, csr.nrows(), csr.nnz());
+    let by_diagonals = |count: usize| nrows as u128 * count as u128 * size as u128;
+    let diagonals = &survey.offsets;
+    let has_diagonals = every || diagonals.as_ref().is_ok_and(|all| padded("dia", by_diagonals(all.len())).is_ok());
     let count = |n: usize, noun: &str| format!("{n} {noun}{}", if n == 1 { "" } else { "s" });
     let banded = |name: &'static str, offsets: &[i32], index_bytes: u64| -> Result<u64> {
-        padded(name, nrows as u128 * offsets.len() as u128 * size as u128)?;
+        padded(name, by_diagonals(offsets.len()))?;
         Ok(positions(csr.nrows(), csr.ncols(), offsets.iter().copied()) * size + vectors + index_bytes)
     };
-    let offsets = diagonals.as_deref().unwrap_or_default();
+    let offsets = if has_diagonals { diagonals.as_deref().unwrap_or_default() } else { &[] };
     let bands = group(offsets, bdia::GAP);
     let filled: Vec<i32> = bands.iter().flat_map(|band| band.start..band.start + band.width as i32).collect();
     let inside = |offsets: &[i32]| positions(csr.nrows(), csr.ncols(), offsets.iter().copied());
@@ -288,8 +291,9 @@ fn candidates<T: Real>(csr: &Csr<T>, survey: &Survey, profile: &Profile, every: 
         Candidate { name, spmv, shape, places, nanoseconds, moved }
     };
     let of_blocks = |stem: Stem| matches!(stem, Stem::Bsr | Stem::Bsrx);
+    let is_left_out = |stem: Stem| !has_diagonals && matches!(stem, Stem::Dia | Stem::Bdia);
     let mut candidates: Vec<Candidate> = costs()
-        .filter(|&(_, stem, _)| !of_blocks(stem))
+        .filter(|&(_, stem, _)| !of_blocks(stem) && !is_left_out(stem))
         .map(|(name, stem, cost)| candidate(name, stem, cost, None))
         .collect();
     let others = candidates.iter().filter(|other| other.name != "csr").filter_map(|other| other.nanoseconds);
@@ -300,7 +304,8 @@ fn candidates<T: Real>(csr: &Csr<T>, survey: &Survey, profile: &Profile, every: 
     };
     if every || !blocks_lose(csr, slower) {
         let blocks = blocks(csr);
-        for (at, (name, stem, cost)) in costs().enumerate().filter(|&(_, (_, stem, _))| of_blocks(stem)) {
+        let kept = costs().filter(|&(_, stem, _)| !is_left_out(stem));
+        for (at, (name, stem, cost)) in kept.enumerate().filter(|&(_, (_, stem, _))| of_blocks(stem)) {
             candidates.insert(at, candidate(name, stem, cost, Some(&blocks)));
         }
     }
@@ -310,20 +315,42 @@ fn candidates<T: Real>(csr: &Csr<T>, survey: &Survey, profile: &Profile, every: 
 /// Returns true if blocks of every size are slower than `slower` allows, as far as a part of the rows shows. In that
 /// part the blocks are counted; elsewhere there are at least as many as needed to hold the entries.
 fn blocks_lose<T: Real>(csr: &Csr<T>, slower: impl Fn(usize, u128) -> bool + Sync) -> bool {
-    BLOCK_DIMS.par_iter().all(|&b| {
-        let at_least = |entries: usize| entries.div_ceil(b * b) as u128;
-        if slower(b, at_least(csr.nnz())) {
-            return true;
-        }
-        // Each part is four times as large as the one before, so a late decision costs little more than its last part.
-        // It stops at a sixteenth, so that a failed attempt is cheap.
-        let (mut blocks, mut entries, mut from) = (0, 0, 0);
-        [1, 4, 16, PARTS / 16].into_iter().any(|to| {
-            let (more, of_entries) = blocks_of_some(csr, b, from..to);
-            (blocks, entries, from) = (blocks + more, entries + of_entries, to);
-            slower(b, blocks as u128 + at_least(csr.nnz() - entries))
-        })
-    })
+    // Counts up to each end in turn, until it is known that blocks of this size are slower.
+    let loses = |some: &mut Counted, ends: &[usize]| {
+        let is_slower = |some: &Counted| {
+            let rest = (csr.nnz() - some.entries).div_ceil(some.b * some.b);
+            slower(some.b, (some.blocks + rest) as u128)
+        };
+        let count = |some: &mut Counted, end: usize| {
+            let (blocks, entries) = blocks_of_some(csr, some.b, some.parts..end);
+            *some = Counted { b: some.b, parts: end, blocks: some.blocks + blocks, entries: some.entries + entries };
+        };
+        is_slower(some)
+            || ends.iter().any(|&end| {
+                count(some, end);
+                is_slower(some)
+            })
+    };
+    // Each end is at four times as many parts as the one before, so a late decision costs little more than its last
+    // step.
+    let open = BLOCK_DIMS.par_iter().filter_map(|&b| {
+        let mut some = Counted { b, parts: 0, blocks: 0, entries: 0 };
+        (!loses(&mut some, &[1, 4, 16, PARTS / 16])).then_some(some)
+    });
+    let mut open: Vec<_> = open.collect();
+    // All rows are counted only if that is likely to decide, so that a failed attempt is cheap.
+    let is_likely =
+        |some: &Counted| slower(some.b, some.blocks as u128 * csr.nnz() as u128 / some.entries.max(1) as u128);
+    open.iter().all(is_likely) && open.par_iter_mut().all(|some| loses(some, &[PARTS / 4, PARTS]))
+}
+
+/// What was counted in the first parts of the block rows.
+struct Counted {
+    /// Rows of a block.
+    b: usize,
+    parts: usize,
+    blocks: usize,
+    entries: usize,
 }
 
 /// Chooses BSR's block size and counts its blocks.
