@@ -16,11 +16,16 @@ use crate::landing::Landing;
 use crate::launch::{BLOCK, TreeArg};
 use crate::memory::{Address, Buffer};
 use crate::module::{Function, Modules};
+use crate::opened::{Handle, Opened};
 use crate::persistent::Exchange;
 use crate::staging::Staging;
 use crate::{DeviceInfo, Monitor, first_usable, probe};
 
 /// A GPU as a device: one queue (its own stream) on the device's primary context.
+///
+/// The first `Cuda` of a process makes that context and loads kernels as they are needed, which takes tenths of a
+/// second; both stay for later ones. Device memory goes back to the driver when the last `Cuda` and what was made with
+/// it are dropped.
 ///
 /// Operations are enqueued and run in order; only `synchronize`, `download` and `report` wait. Dropping a vector or
 /// matrix whose work still runs is safe. A `Cuda` may move between threads; one thread uses it at a time. Several of
@@ -38,11 +43,12 @@ pub struct Cuda {
     completion: Completion,
     /// For sums that the devices of the ranks complete themselves.
     gathered: RefCell<Option<Buffer<u64>>>,
-    modules: Modules,
     /// Held as long as copies on the queue may use it.
     _staging: Arc<Staging>,
     stream: Arc<CudaStream>,
     context: Arc<CudaContext>,
+    /// Dropped last, when all memory of this handle is free.
+    handle: Handle,
     capturing: Cell<bool>,
     reproducible: bool,
     /// The largest number of thread blocks in a launch whose warps wait for each other.
@@ -122,12 +128,13 @@ impl Cuda {
             return Err(unusable(format!("there is no device {ordinal}: the driver shows {}", found.len())));
         };
         info.check().map_err(|reason| unusable(reason.to_string()))?;
+        let opened = Opened::of(ordinal)?;
         let context = CudaContext::new(ordinal).map_err(|error| failed("opening the device", error))?;
         // SAFETY: done before the first allocation. Every buffer is used on the one stream that it was made on; what
         // comes from elsewhere is waited for in `wrap`.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream().map_err(|error| failed("opening a queue", error))?;
-        keep_freed_memory(&context)?;
+        let handle = Handle::new(Arc::clone(&opened), Arc::clone(&stream))?;
         let scratch = Scratch {
             ticket: Buffer::zeros(&stream, 1, "a ticket")?,
             own: Buffer::zeros(&stream, 2, "two sums")?,
@@ -143,10 +150,10 @@ impl Cuda {
             landing: RefCell::default(),
             completion: RefCell::default(),
             gathered: RefCell::default(),
-            modules: Modules::default(),
-            _staging: Staging::of(&stream),
+            _staging: Staging::of(&stream, opened),
             stream,
             context,
+            handle,
             capturing: Cell::new(false),
             reproducible: false,
             waiting_blocks: usize::MAX,
@@ -221,7 +228,8 @@ impl Cuda {
     }
 
     pub(crate) fn function<T: Real, P: ForElement<T>>(&self, entry: Entry<P>) -> Result<Function> {
-        self.modules.function(&self.context, self.capability(), entry.source, entry.name, T::NAME)
+        let opened = self.handle.opened();
+        opened.modules().function(opened.context(), self.capability(), entry.source, entry.name, T::NAME)
     }
 
     /// Reserves scratch memory for sums over `len` elements. This happens when vectors are made, because a recorded
@@ -316,22 +324,6 @@ impl Cuda {
     pub(crate) fn ticket(&self) -> Address {
         self.scratch.borrow().ticket.pointer()
     }
-}
-
-/// Lets the device's pool keep freed memory, so that later allocations of a solve cost nothing.
-fn keep_freed_memory(context: &Arc<CudaContext>) -> Result<()> {
-    if !context.has_async_alloc() {
-        return Ok(());
-    }
-    let mut threshold = u64::MAX;
-    // SAFETY: the context is bound by its constructor; the attribute's value is a live u64.
-    unsafe {
-        result::device::get_default_mem_pool(context.cu_device()).and_then(|pool| {
-            let attribute = sys::CUmemPool_attribute::CU_MEMPOOL_ATTR_RELEASE_THRESHOLD;
-            sys::cuMemPoolSetAttribute(pool, attribute, std::ptr::from_mut(&mut threshold).cast()).result()
-        })
-    }
-    .map_err(|error| failed("setting the memory pool up", error))
 }
 
 /// Bytes that the device's pool has reserved and that no buffer uses.

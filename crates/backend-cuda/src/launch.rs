@@ -233,8 +233,7 @@ impl Cuda {
         let Entry { source, name, .. } = entry;
         let function = self.function::<T, P>(entry)?;
         if grid.shared > 48 << 10 {
-            let attribute = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
-            function.function.set_attribute(attribute, grid.shared as i32).map_err(|error| failed(name, error))?;
+            function.allow_shared(grid.shared).map_err(|error| failed(name, error))?;
         }
         self.context().bind_to_thread().map_err(|error| failed(name, error))?;
         let blocks = u32::try_from(grid.blocks).map_err(|_| spandrel_backend::Error::Unsupported {

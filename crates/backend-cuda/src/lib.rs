@@ -43,6 +43,7 @@ mod levelset;
 mod memory;
 mod module;
 mod monitor;
+mod opened;
 mod parts;
 mod peers;
 mod persistent;

@@ -7,16 +7,16 @@
 //! as its first instruction, here. So none touches memory before all earlier work in the queue has ended and is
 //! visible. See docs/adr/0032.
 
-use std::cell::RefCell;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
-use cudarc::driver::{CudaContext, CudaFunction};
+use cudarc::driver::{CudaContext, CudaFunction, DriverError, sys};
 use cudarc::nvrtc::Ptx;
 use ruzstd::decoding::FrameDecoder;
 use spandrel_backend::Result;
 
 use crate::error::failed;
+use crate::opened::locked;
 use crate::registers::absolute;
 
 /// A text of PTX, in parts, with [relative](crate::registers) register numbers.
@@ -179,18 +179,34 @@ fn waiting(alone: &str) -> Option<String> {
 pub(crate) struct Function {
     pub(crate) function: CudaFunction,
     early: bool,
+    /// The bytes of shared memory that launches may ask for, if it is more than any may.
+    shared: Arc<Mutex<u32>>,
 }
 
 impl Function {
+    /// Lets launches ask for this many bytes of shared memory. Handles share the kernel, so the limit only grows.
+    ///
+    /// # Errors
+    /// More than the device has.
+    pub(crate) fn allow_shared(&self, bytes: u32) -> std::result::Result<(), DriverError> {
+        let mut allowed = locked(&self.shared);
+        if *allowed < bytes {
+            let limit = sys::CUfunction_attribute::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES;
+            self.function.set_attribute(limit, bytes as i32)?;
+            *allowed = bytes;
+        }
+        Ok(())
+    }
+
     pub(crate) fn early(&self) -> bool {
         self.early
     }
 }
 
-/// Loaded functions, each from its own module.
+/// Loaded functions, each from its own module, for all handles of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
-    functions: RefCell<HashMap<(&'static str, &'static str), Function>>,
+    functions: Mutex<HashMap<(&'static str, &'static str), Function>>,
 }
 
 impl Modules {
@@ -206,9 +222,10 @@ impl Modules {
         name: &'static str,
         element: &'static str,
     ) -> Result<Function> {
-        if let Some(function) = self.functions.borrow().get(&(name, element)) {
+        if let Some(function) = locked(&self.functions).get(&(name, element)) {
             return Ok(function.clone());
         }
+        // Loading takes long, so other handles do not wait for it. If two load the same kernel, one of them is kept.
         let entry = format!("{name}_{element}");
         let what = || format!("loading the kernel {entry} of {}", source.stem);
         let text = source.variants.iter().find(|(oldest, _)| *oldest <= capability).map(|(_, text)| text);
@@ -217,9 +234,8 @@ impl Modules {
         let waiting = if source.early && capability >= HOPPER { waiting(&alone) } else { None };
         let early = waiting.is_some();
         let function = Self::load(context, &what(), waiting.unwrap_or(alone), &entry)?;
-        let function = Function { function, early };
-        self.functions.borrow_mut().insert((name, element), function.clone());
-        Ok(function)
+        let function = Function { function, early, shared: Arc::default() };
+        Ok(locked(&self.functions).entry((name, element)).or_insert(function).clone())
     }
 
     /// The kernel `entry` of a text.

@@ -229,7 +229,6 @@ impl Cuda {
         parameters: impl FnOnce(u64, SpanArg, Address) -> P,
     ) -> Result<bool> {
         use sys::CUdevice_attribute as Attribute;
-        use sys::CUfunction_attribute as Of;
         let name = entry.name;
         let count = u32::try_from(count).unwrap_or(u32::MAX);
         if count == 0 || self.is_capturing() {
@@ -247,10 +246,8 @@ impl Cuda {
             return Ok(false);
         };
         // A cooperative launch is never early; the wait of an early kernel then ends at once.
-        let function = self.function::<T, P>(entry)?.function;
-        function
-            .set_attribute(Of::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, layout.shared as i32)
-            .map_err(|error| failed(name, error))?;
+        let function = self.function::<T, P>(entry)?;
+        function.allow_shared(layout.shared as u32).map_err(|error| failed(name, error))?;
         let slots = 2 * (PRODUCTS * m.n + SUMS * m.n.div_ceil(BLOCK)) * T::BYTES.div_ceil(4);
         let (slots, epoch) = self.exchange().borrow_mut().claim(self, slots, count)?;
         let span = SpanArg {
@@ -271,7 +268,7 @@ impl Cuda {
         // all thread blocks at once or none.
         let launched = unsafe {
             result::launch_cooperative_kernel(
-                function.cu_function(),
+                function.function.cu_function(),
                 (m.n.div_ceil(layout.rows) as u32, 1, 1),
                 (CREW, 1, 1),
                 layout.shared as u32,

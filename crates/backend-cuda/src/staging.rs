@@ -7,7 +7,8 @@
 //! may find more to copy.
 //!
 //! Invariants: a slot is written only after the last copy from it has ended, and the memory is freed after all of them.
-//! It belongs to a device's handle, and a queue finds it as long as that handle lives.
+//! It belongs to a device's handle, and a queue finds it as long as that handle lives. Then the next handle of the device
+//! finds it.
 //!
 //! Cost: [`PIECE`] bytes of page-locked memory per slot, allocated when a thread first needs it: 0.9 ms per slot. The
 //! driver's own copy from pageable memory uses one thread. On the host of an H200, whose bus moves 55 GB/s, it reaches
@@ -17,13 +18,14 @@
 
 use std::fmt;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, Weak};
 
 use cudarc::driver::{CudaContext, CudaEvent, CudaStream, DriverError, result, sys};
 use rayon::prelude::*;
 use spandrel_backend::Result;
 
 use crate::error::failed;
+use crate::opened::{Opened, locked};
 
 /// The bytes of a slot, which a thread copies at once.
 const PIECE: usize = 2 << 20;
@@ -137,6 +139,22 @@ fn copy_past_the_cache(from: &[u8], to: &mut [u8]) {
 type Lane = Vec<Slot>;
 const SLOTS: usize = 2;
 
+/// The page-locked memory that one queue uses at a time.
+#[derive(Default)]
+pub(crate) struct Lanes([Lane; LANES]);
+
+impl Lanes {
+    pub(crate) fn slots(&self) -> usize {
+        self.0.iter().map(Vec::len).sum()
+    }
+}
+
+impl fmt::Debug for Lanes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lanes").finish_non_exhaustive()
+    }
+}
+
 /// Work of the host during copies. A call does some of it as the worker with this number, and returns further parts to
 /// copy; `None` once nothing is left.
 pub(crate) type Beside<'a, 'b> = &'b (dyn Fn(usize) -> Option<Vec<Part<'a>>> + Sync);
@@ -221,9 +239,15 @@ fn drain(
 
 /// The page-locked memory of one queue. See the module's head.
 pub(crate) struct Staging {
-    context: Arc<CudaContext>,
-    /// Empty before the first large copy.
-    lanes: Mutex<[Lane; LANES]>,
+    opened: Arc<Opened>,
+    /// Empty before the first large copy, unless an earlier queue has left them.
+    lanes: Mutex<Lanes>,
+}
+
+impl Drop for Staging {
+    fn drop(&mut self) {
+        self.opened.keep(std::mem::take(&mut *locked(&self.lanes)));
+    }
 }
 
 impl fmt::Debug for Staging {
@@ -234,11 +258,6 @@ impl fmt::Debug for Staging {
 
 /// The staging memory of each queue, by the queue's address.
 static KNOWN: Mutex<Vec<(usize, Weak<Staging>)>> = Mutex::new(Vec::new());
-
-fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    // The guarded data is consistent between any two statements.
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
-}
 
 fn address(stream: &Arc<CudaStream>) -> usize {
     Arc::as_ptr(stream) as usize
@@ -273,8 +292,9 @@ fn pieces<'a>(parts: &[Part<'a>], lanes: usize) -> Vec<Batch<'a>> {
 
 impl Staging {
     /// Makes the staging memory for copies on a queue. The queue finds it as long as the returned value lives.
-    pub(crate) fn of(stream: &Arc<CudaStream>) -> Arc<Self> {
-        let staging = Arc::new(Self { context: stream.context().clone(), lanes: Mutex::default() });
+    pub(crate) fn of(stream: &Arc<CudaStream>, opened: Arc<Opened>) -> Arc<Self> {
+        let lanes = Mutex::new(opened.kept());
+        let staging = Arc::new(Self { opened, lanes });
         let mut known = locked(&KNOWN);
         known.retain(|(queue, staging)| *queue != address(stream) && staging.strong_count() > 0);
         known.push((address(stream), Arc::downgrade(&staging)));
@@ -306,10 +326,10 @@ impl Staging {
         let mut work = Work { pieces: pieces(parts, most), next: AtomicUsize::new(0), more: Mutex::default(), beside };
         loop {
             let workers = if beside.is_some() { threads } else { most.min(work.pieces.len()) };
-            let with_lanes = lanes.iter_mut().take(most).map(Some).chain(std::iter::repeat_with(|| None));
+            let with_lanes = lanes.0.iter_mut().take(most).map(Some).chain(std::iter::repeat_with(|| None));
             let wanted: Vec<_> = with_lanes.take(workers).enumerate().collect();
             let drained = wanted.into_par_iter().with_max_len(1).try_for_each(|(worker, lane)| match lane {
-                Some(lane) => drain(lane, worker, &staging.context, stream, &work),
+                Some(lane) => drain(lane, worker, staging.opened.context(), stream, &work),
                 None => {
                     while work.look(worker) {}
                     Ok(())
