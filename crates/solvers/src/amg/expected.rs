@@ -15,6 +15,7 @@
 
 use std::convert::Infallible;
 
+use rayon::prelude::*;
 use spandrel_formats::{Csr, Ordinal, Profile, Real};
 
 use super::AmgOptions;
@@ -125,9 +126,16 @@ impl AmgSample {
     fn of<T: Real>(a: &Csr<T>) -> Option<Self> {
         let n = a.nrows();
         let stride = Self::stride(n).filter(|_| a.ncols() == n)?;
-        let mut sample = Self::default();
-        (0..n).step_by(stride).for_each(|row| sample.add(row, a.row(row)));
-        Some(sample)
+        let add = |mut sample: Self, row: usize| {
+            sample.add(row, a.row(row));
+            sample
+        };
+        let and = |mut sample: Self, other: Self| {
+            sample.add_numbers(other.numbers());
+            sample
+        };
+        let rows = (0..n).into_par_iter().step_by(stride);
+        Some(rows.fold(Self::default, add).reduce(Self::default, and))
     }
 
     /// Returns true if at most this share of the off-diagonal magnitudes is positive, on average, and the diagonal is
@@ -180,22 +188,31 @@ impl Extent {
         n: usize,
         mut beside: impl FnMut(&[usize]) -> Result<Vec<usize>, E>,
     ) -> Result<Option<Self>, E> {
-        let mut seen = std::collections::HashSet::from([seed]);
-        let mut rim = vec![seed];
+        // One bit per row.
+        let mut seen = vec![0u64; n.div_ceil(64)];
+        let mut is_new = |row: usize| {
+            let (word, bit) = (&mut seen[row / 64], 1 << (row % 64));
+            let is_new = *word & bit == 0;
+            *word |= bit;
+            is_new
+        };
+        is_new(seed);
+        let (mut rim, mut reached) = (vec![seed], 1);
         let (mut steps, mut near) = (0.0, None);
-        while seen.len() < FAR {
+        while reached < FAR {
             let mut next = beside(&rim)?;
-            next.retain(|&row| seen.insert(row));
+            next.retain(|&row| is_new(row));
             if next.is_empty() {
                 return Ok(None);
             }
+            reached += next.len();
             (rim, steps) = (next, steps + 1.0);
-            if near.is_none() && seen.len() >= NEAR {
-                near = Some((steps, seen.len() as f64));
+            if near.is_none() && reached >= NEAR {
+                near = Some((steps, reached as f64));
             }
         }
         let Some((first, few)) = near else { return Ok(None) };
-        let reached = seen.len() as f64;
+        let reached = reached as f64;
         // Both numbers of rows were reached in the same step, as in the graph of a network: there is no sense of
         // distance.
         let growth = f64::ln(steps / first);
