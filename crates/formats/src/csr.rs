@@ -224,6 +224,11 @@ impl<T: Real> Csr<T> {
         (self.nrows, self.ncols, self.row_ptr.into_vec(), self.col_idx.into_vec(), self.values.into_vec())
     }
 
+    /// Returns the values and drops the pattern. Copies them only if another owner has them ([`Csr::from_arrays`]).
+    pub fn into_values(self) -> Vec<T> {
+        self.values.into_vec()
+    }
+
     /// Where each row's entries begin: `nrows + 1` offsets.
     #[doc(alias = "indptr")]
     pub fn row_ptr(&self) -> &[Offset] {

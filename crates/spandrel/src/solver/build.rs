@@ -440,6 +440,7 @@ impl<T: Element> Planned<T> {
             found: Found::with(singular),
             perm,
             places,
+            spare: Vec::new(),
             times,
             reporter,
         })

@@ -35,6 +35,8 @@ pub(super) enum Running<T: Element, B: SolverBackend<T>> {
 /// takes the device.
 ///
 /// [`crate::Solver`] owns its device and chooses it at run time.
+///
+/// Memory on the host: the matrix; after [`DeviceSolver::update_values`] an array of values more, for the next ones.
 pub struct DeviceSolver<T: Element, B: SolverBackend<T>> {
     pub(super) plan: Plan,
     pub(super) settings: Settings,
@@ -49,6 +51,8 @@ pub struct DeviceSolver<T: Element, B: SolverBackend<T>> {
     pub(super) found: Found<T>,
     pub(super) perm: Option<Permutation>,
     pub(super) places: Option<Vec<u32>>,
+    /// Memory for the next values. To get fresh pages takes longer than to copy values.
+    pub(super) spare: Vec<T>,
     pub(super) times: Times,
     pub(super) reporter: Reporter,
 }
@@ -257,11 +261,12 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         if values.len() != host.nnz() {
             return Err(Error::Pattern { found: values.len(), expected: host.nnz() });
         }
-        let values = match &self.places {
-            Some(places) => places.par_iter().map(|&place| values[place as usize]).collect(),
-            None => values.par_iter().copied().collect(),
-        };
-        let mut next = host.with_values(values)?;
+        let mut own = std::mem::take(&mut self.spare);
+        match &self.places {
+            Some(places) => places.par_iter().map(|&place| values[place as usize]).collect_into_vec(&mut own),
+            None => values.par_iter().copied().collect_into_vec(&mut own),
+        }
+        let mut next = host.with_values(own)?;
         if let Some(at) = first_not_finite(next.values()) {
             return Err(super::build::entry_at(&next, at));
         }
@@ -331,9 +336,12 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         }
         let truth = Truth::new(Arc::clone(&next), false);
         let host = std::mem::replace(&mut self.host, next);
-        let old = (host, std::mem::replace(&mut self.truth, truth), self.rival.take());
-        if self.host.nnz() >= UNMAPPED {
-            unmapped_later(Box::new(old));
+        drop(std::mem::replace(&mut self.truth, truth));
+        match self.rival.take() {
+            // Its analysis may be large.
+            Some(rival) if self.host.nnz() >= UNMAPPED => unmapped_later(Box::new((host, rival))),
+            Some(_) => {}
+            None => self.spare = Arc::try_unwrap(host).map(Csr::into_values).unwrap_or_default(),
         }
     }
 

@@ -5,7 +5,8 @@
 //! needs there anyway. Outside of this module, nothing knows of the order.
 //!
 //! Cost: on the device, the search and the move of the matrix; two vectors, a position per entry and two numbers per
-//! row stay. Per solve b and x are moved there, and x back.
+//! row stay. Per solve b and x are moved there, and x back. New values are moved there too; from the first ones on their
+//! vector stays, and the matrix in CSR if the iteration needs it for them.
 
 use std::sync::Arc;
 
@@ -51,6 +52,8 @@ struct Renumbered<T: Real, B: Backend<T> + Renumber<Csr<T>>> {
     vectors: [Vector<T, B>; 2],
     /// The values of P A P^T, from the first update on.
     values: Option<Vector<T, B>>,
+    /// P A P^T for updates, with any values.
+    rows: Option<Mat<B, Csr<T>>>,
     within: Box<dyn Engine<T, B> + Send>,
 }
 
@@ -89,7 +92,7 @@ fn engine_from<T: Element, B: SolverBackend<T>>(
     let Some(order) = order else { return Ok(within) };
     let zeros = || Backend::<T>::zeros(device, plan.nrows);
     let vectors = [zeros()?, zeros()?];
-    Ok(Box::new(Renumbered { order, vectors, values: None, within }))
+    Ok(Box::new(Renumbered { order, vectors, values: None, rows: None, within }))
 }
 
 /// The matrix on the device, in breadth-first order if its rows are scattered and there is room for two matrices.
@@ -130,6 +133,28 @@ fn ordered<T: Element, B: SolverBackend<T>>(
     Ok(Some((Order { rows, numbering, moves }, renumbered)))
 }
 
+impl<T: Element, B: SolverBackend<T>> Renumbered<T, B> {
+    /// The values of P A P^T, from those of A.
+    fn moved(&mut self, be: &B, values: &Vector<T, B>) -> Result<Vector<T, B>> {
+        let mut moved = match self.values.take() {
+            Some(moved) => moved,
+            None => Backend::<T>::zeros(be, self.order.moves.nnz())?,
+        };
+        self.order.moves.values(be, None, values, &mut moved)?;
+        Ok(moved)
+    }
+
+    /// P A P^T on the device, with these values.
+    fn moved_rows(&mut self, be: &B, a: &Arc<Csr<T>>, values: &Vector<T, B>) -> Result<Mat<B, Csr<T>>> {
+        let mut rows = match self.rows.take() {
+            Some(rows) => rows,
+            None => Mat::load(be, Arc::clone(a))?.renumbered(be, &self.order.numbering)?.0,
+        };
+        rows.update_values_from(be, values)?;
+        Ok(rows)
+    }
+}
+
 impl<T: Element, B: SolverBackend<T>> Engine<T, B> for Renumbered<T, B> {
     fn run(&mut self, be: &B, call: Call<'_, T>, b: &Vector<T, B>, x: &mut Vector<T, B>) -> Result<Outcome> {
         let Self { order: Order { rows, numbering, .. }, vectors: [inner_b, inner_x], within, .. } = self;
@@ -154,29 +179,31 @@ impl<T: Element, B: SolverBackend<T>> Engine<T, B> for Renumbered<T, B> {
     }
 
     fn renew(&mut self, be: &B, a: &Supply<T, B>) -> Result<f64> {
-        let values = Backend::<T>::upload(be, a.host().values())?;
-        match self.renew_from(be, &values) {
-            Some(renewed) => renewed,
-            None => {
-                let renumbered = Arc::new(self.order.rows.permute_symmetric(&**a.host())?);
-                self.within.renew(be, &Supply::new(renumbered))
-            }
+        let values = self.moved(be, &Backend::<T>::upload(be, a.host().values())?)?;
+        if let Some(renewed) = self.within.renew_from(be, &values) {
+            self.values = Some(values);
+            return renewed;
         }
+        let supply = match self.moved_rows(be, a.host(), &values) {
+            Ok(rows) => Supply::with_values(Arc::clone(a.host()), Arc::clone(&self.order.rows), rows, values),
+            Err(Error::Backend(spandrel_backend::Error::OutOfMemory { .. })) => {
+                Supply::new(Arc::new(self.order.rows.permute_symmetric(&**a.host())?))
+            }
+            Err(error) => return Err(error),
+        };
+        let renewed = self.within.renew(be, &supply);
+        (self.rows, self.values) = supply.into_values();
+        renewed
     }
 
     fn renew_from(&mut self, be: &B, values: &Vector<T, B>) -> Option<Result<f64>> {
-        let Self { order, values: moved, within, .. } = self;
-        let moved = match moved {
-            Some(moved) => moved,
-            none => match Backend::<T>::zeros(be, order.moves.nnz()) {
-                Ok(zeros) => none.insert(zeros),
-                Err(error) => return Some(Err(error.into())),
-            },
+        let moved = match self.moved(be, values) {
+            Ok(moved) => moved,
+            Err(error) => return Some(Err(error)),
         };
-        match order.moves.values(be, None, values, moved) {
-            Ok(()) => within.renew_from(be, moved),
-            Err(error) => Some(Err(error.into())),
-        }
+        let renewed = self.within.renew_from(be, &moved);
+        self.values = Some(moved);
+        renewed
     }
 
     fn matrix(&self, be: &B) -> Option<Result<Csr<T>>> {
@@ -203,15 +230,15 @@ mod tests {
 
     type Boxed = Box<dyn Engine<f64, Cpu> + Send>;
 
-    /// An engine for a matrix by CG and amg in this precision, and its plan.
+    /// An engine for a matrix by CG and amg in this precision and format, and its plan.
     fn engine(
         a: &Csr<f64>,
-        precision: Precision,
+        (precision, format): (Precision, &'static str),
         make: impl FnOnce(&Cpu, Arc<Csr<f64>>, &mut Plan, &mut Setup<'_>) -> Result<Boxed>,
     ) -> (Boxed, Plan) {
         let cpu = Cpu::new();
         let builder = Builder::default().method(Method::Cg).preconditioner(Precond::Amg(AmgOptions::default()));
-        let builder = builder.format(FormatChoice::Named("csr"));
+        let builder = builder.format(FormatChoice::Named(format));
         let mut plan = builder.precision(precision).plan_on(&cpu, a.clone()).unwrap().plan().clone();
         plan.order_is_open = true;
         let (mut reporter, mut times) = (Reporter::default(), Times::default());
@@ -240,10 +267,11 @@ mod tests {
         let order = reorder::breadth_first(&a).unwrap();
         let b: Vec<f64> = (0..1728).map(|i| 1.0 + f64::from(i % 7)).collect();
         let be = Cpu::new();
-        for precision in [Precision::Native, Precision::Mixed] {
-            let (mut renumbered, plan) = engine(&a, precision, |be, a, plan, setup| engine_from(0, be, a, plan, setup));
+        let kinds = [Precision::Native, Precision::Mixed].map(|precision| ["csr", "ell"].map(|name| (precision, name)));
+        for kind in kinds.into_iter().flatten() {
+            let (mut renumbered, plan) = engine(&a, kind, |be, a, plan, setup| engine_from(0, be, a, plan, setup));
             assert_eq!(plan.reorder, Reorder::Bfs, "{plan}");
-            let (mut plain, _) = engine(&order.permute_symmetric(&a).unwrap(), precision, |be, a, plan, setup| {
+            let (mut plain, _) = engine(&order.permute_symmetric(&a).unwrap(), kind, |be, a, plan, setup| {
                 Element::engine(be, Supply::new(a), plan, setup)
             });
             let mut again = a.clone();
@@ -276,11 +304,11 @@ mod tests {
     #[test]
     fn rows_in_their_own_order_stay_there() {
         let a = generate::csr::<f64>("poisson3d:12").unwrap();
-        let (_, plan) = engine(&a, Precision::Native, |be, a, plan, setup| engine_from(0, be, a, plan, setup));
+        let (_, plan) = engine(&a, (Precision::Native, "csr"), |be, a, plan, setup| engine_from(0, be, a, plan, setup));
         assert_eq!(plan.reorder, Reorder::None);
         let shuffle = Permutation::new((0..1728).map(|i| i * 1009 % 1728).collect()).unwrap();
         let small = shuffle.permute_symmetric(&a).unwrap();
-        let (_, plan) = engine(&small, Precision::Native, super::engine);
+        let (_, plan) = engine(&small, (Precision::Native, "csr"), super::engine);
         assert_eq!(plan.reorder, Reorder::None);
     }
 }
