@@ -99,7 +99,8 @@ impl<T: Real, B: StencilBackend<T>> Renewed<T, B> for StencilMultigrid<T, B> {
 
 impl<T: Real, B: AmgBackend<T>> Renewed<T, B> for Amg<T, B> {
     fn renew(&mut self, be: &B, a: &dyn Given<T, B>) -> Result<f64> {
-        match self.takes_values() {
+        // Values alone are fewer bytes to copy than the rows.
+        match self.takes_values() && !a.is_on_device() {
             true => self.update_values(be, a.host().values())?,
             false => self.update_from(be, &*a.rows(be)?)?,
         }
@@ -143,7 +144,7 @@ impl<T: Real, B: Spmv<Csr<T>>> Renewed<T, B> for Permuted<T, B, Chosen<T, B>> {
 /// New values in f64 for a preconditioner in f32.
 impl<B: MixedPrecision + Narrow> Renewed<f64, B> for Mixed<B, Boxed<f32, B>> {
     fn renew(&mut self, be: &B, a: &dyn Given<f64, B>) -> Result<f64> {
-        if self.takes_values() {
+        if self.takes_values() && !a.is_on_device() {
             let values = Backend::<f64>::upload(be, a.host().values())?;
             return renewed_from(self, be, &values);
         }

@@ -19,6 +19,8 @@ use crate::rows::Rows;
 pub(super) trait Given<T: Real, B: Load<Csr<T>>> {
     /// The matrix on the host.
     fn host(&self) -> &Arc<Csr<T>>;
+    /// Whether [`Given::rows`] needs no copy from the host.
+    fn is_on_device(&self) -> bool;
     /// The matrix on the device, where it stays until [`Given::free`].
     fn rows(&self, device: &B) -> backend::Result<Rc<Mat<B, Csr<T>>>>;
     /// Frees the rows on the device if nothing else holds them.
@@ -137,6 +139,9 @@ impl<T: Real, B: Backend<T> + Load<Csr<T>>> Given<T, B> for Supply<T, B> {
         let in_order = || order.permute_symmetric(&self.given).expect("an order of the matrix's rows");
         self.in_order.get_or_init(|| Arc::new(in_order()))
     }
+    fn is_on_device(&self) -> bool {
+        self.rows.borrow().is_some()
+    }
     fn rows(&self, device: &B) -> backend::Result<Rc<Mat<B, Csr<T>>>> {
         if let Some(rows) = &*self.rows.borrow() {
             return Ok(Rc::clone(rows));
@@ -249,6 +254,10 @@ impl<'a, B: Load<Csr<f64>> + Load<Csr<f32>>> Narrowing<'a, B> {
 impl<B: Narrow> Given<f32, B> for Narrowing<'_, B> {
     fn host(&self) -> &Arc<Csr<f32>> {
         &self.narrowed().0
+    }
+
+    fn is_on_device(&self) -> bool {
+        self.rows.borrow().is_some() || self.wide.is_on_device()
     }
 
     fn rows(&self, device: &B) -> backend::Result<Rc<Mat<B, Csr<f32>>>> {
