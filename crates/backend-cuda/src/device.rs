@@ -16,7 +16,7 @@ use crate::landing::Landing;
 use crate::launch::{BLOCK, TreeArg};
 use crate::memory::{Address, Buffer};
 use crate::module::{Function, Modules};
-use crate::opened::{Handle, Opened};
+use crate::opened::{Opened, Queue};
 use crate::persistent::Exchange;
 use crate::staging::Staging;
 use crate::{DeviceInfo, Monitor, first_usable, probe};
@@ -47,8 +47,8 @@ pub struct Cuda {
     _staging: Arc<Staging>,
     stream: Arc<CudaStream>,
     context: Arc<CudaContext>,
-    /// Dropped last, when all memory of this handle is free.
-    handle: Handle,
+    /// Dropped last, when all memory of this device is free.
+    queue: Queue,
     capturing: Cell<bool>,
     reproducible: bool,
     /// The largest number of thread blocks in a launch whose warps wait for each other.
@@ -134,7 +134,7 @@ impl Cuda {
         // comes from elsewhere is waited for in `wrap`.
         unsafe { context.disable_event_tracking() };
         let stream = context.new_stream().map_err(|error| failed("opening a queue", error))?;
-        let handle = Handle::new(Arc::clone(&opened), Arc::clone(&stream))?;
+        let queue = Queue::new(Arc::clone(&opened), Arc::clone(&stream))?;
         let scratch = Scratch {
             ticket: Buffer::zeros(&stream, 1, "a ticket")?,
             own: Buffer::zeros(&stream, 2, "two sums")?,
@@ -153,7 +153,7 @@ impl Cuda {
             _staging: Staging::of(&stream, opened),
             stream,
             context,
-            handle,
+            queue,
             capturing: Cell::new(false),
             reproducible: false,
             waiting_blocks: usize::MAX,
@@ -228,7 +228,7 @@ impl Cuda {
     }
 
     pub(crate) fn function<T: Real, P: ForElement<T>>(&self, entry: Entry<P>) -> Result<Function> {
-        let opened = self.handle.opened();
+        let opened = self.queue.opened();
         opened.modules().function(opened.context(), self.capability(), entry.source, entry.name, T::NAME)
     }
 

@@ -2,8 +2,8 @@
 //! memory for copies.
 //!
 //! A driver takes about a tenth of a second to make a context, and as long again to load the kernels of a solve. So
-//! nothing releases them: the first handle of a device pays for both, and later ones find them. This is also what the
-//! CUDA runtime does. Device memory is not kept: once the last handle is dropped, freed memory goes back to the driver.
+//! nothing releases them: the first `Cuda` of a device pays for both, and later ones find them. This is also what the
+//! CUDA runtime does. Device memory is not kept: once the last `Cuda` is dropped, freed memory goes back to the driver.
 //!
 //! After a kernel has failed, the driver refuses everything until the process ends, also a new context.
 
@@ -28,13 +28,13 @@ pub(crate) fn locked<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 /// An open device.
 #[derive(Debug)]
 pub(crate) struct Opened {
-    /// Errors are recorded in a context object, so each handle has its own object of the same context.
+    /// Errors are recorded in a context object, so each `Cuda` has its own object of the same context.
     context: Arc<CudaContext>,
     modules: Modules,
-    /// Those of a handle that was dropped.
+    /// Those of a `Cuda` that was dropped.
     lanes: Mutex<Lanes>,
-    /// Number of handles.
-    handles: Mutex<usize>,
+    /// Number of queues.
+    queues: Mutex<usize>,
 }
 
 impl Opened {
@@ -49,7 +49,7 @@ impl Opened {
         // Other devices may be opened meanwhile. If another thread opens this one, the driver makes one context.
         let context = CudaContext::new(ordinal).map_err(|error| failed("opening the device", error))?;
         let opened =
-            Arc::new(Self { context, modules: Modules::default(), lanes: Mutex::default(), handles: Mutex::new(0) });
+            Arc::new(Self { context, modules: Modules::default(), lanes: Mutex::default(), queues: Mutex::new(0) });
         Ok(Arc::clone(locked(&OPENED).entry(ordinal).or_insert(opened)))
     }
 
@@ -58,12 +58,12 @@ impl Opened {
         &self.modules
     }
 
-    /// The lanes of a handle that was dropped, if no other handle has them.
+    /// The lanes of a `Cuda` that was dropped, if no other one has them.
     pub(crate) fn kept(&self) -> Lanes {
         std::mem::take(&mut *locked(&self.lanes))
     }
 
-    /// Keeps lanes for the next handle, unless it keeps others with more slots.
+    /// Keeps lanes for the next `Cuda`, unless it keeps others with more slots.
     pub(crate) fn keep(&self, mut lanes: Lanes) {
         let mut kept = locked(&self.lanes);
         if kept.slots() < lanes.slots() {
@@ -77,24 +77,24 @@ impl Opened {
     }
 }
 
-/// One handle of an open device, with its queue.
+/// A queue on an open device, as one of those that need its memory.
 #[derive(Debug)]
-pub(crate) struct Handle {
+pub(crate) struct Queue {
     opened: Arc<Opened>,
     stream: Arc<CudaStream>,
 }
 
-impl Handle {
-    /// Counts a handle. From the first one on, the device's pool keeps freed memory, so that later allocations of a
+impl Queue {
+    /// Counts a queue. From the first one on, the device's pool keeps freed memory, so that later allocations of a
     /// solve cost nothing.
     pub(crate) fn new(opened: Arc<Opened>, stream: Arc<CudaStream>) -> Result<Self> {
-        let mut handles = locked(&opened.handles);
-        if *handles == 0 {
+        let mut queues = locked(&opened.queues);
+        if *queues == 0 {
             keep_freed_memory(stream.context(), u64::MAX)
                 .map_err(|error| failed("setting the memory pool up", error))?;
         }
-        *handles += 1;
-        drop(handles);
+        *queues += 1;
+        drop(queues);
         Ok(Self { opened, stream })
     }
 
@@ -103,12 +103,12 @@ impl Handle {
     }
 }
 
-impl Drop for Handle {
-    /// Gives freed memory back with the last handle. Buffers that outlive it are given back when they are freed.
+impl Drop for Queue {
+    /// Gives freed memory back with the last queue. Buffers that outlive it are given back when they are freed.
     fn drop(&mut self) {
-        let mut handles = locked(&self.opened.handles);
-        *handles -= 1;
-        if *handles == 0 {
+        let mut queues = locked(&self.opened.queues);
+        *queues -= 1;
+        if *queues == 0 {
             let context = self.stream.context();
             let given_back = self.stream.synchronize().and_then(|()| keep_freed_memory(context, 0));
             context.record_err(given_back);

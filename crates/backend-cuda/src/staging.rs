@@ -7,8 +7,8 @@
 //! may find more to copy.
 //!
 //! Invariants: a slot is written only after the last copy from it has ended, and the memory is freed after all of them.
-//! It belongs to a device's handle, and a queue finds it as long as that handle lives. Then the next handle of the device
-//! finds it.
+//! It belongs to a device's handle, and a queue finds it as long as that handle lives. Then the next handle of the
+//! device finds it.
 //!
 //! Cost: [`PIECE`] bytes of page-locked memory per slot, allocated when a thread first needs it: 0.9 ms per slot. The
 //! driver's own copy from pageable memory uses one thread. On the host of an H200, whose bus moves 55 GB/s, it reaches

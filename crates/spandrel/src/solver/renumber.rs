@@ -5,8 +5,8 @@
 //! needs there anyway. Outside of this module, nothing knows of the order.
 //!
 //! Cost: on the device, the search and the move of the matrix; two vectors, a position per entry and two numbers per
-//! row stay. Per solve b and x are moved there, and x back. New values are moved there too; from the first ones on their
-//! vector stays, and the matrix in CSR if the iteration needs it for them.
+//! row stay. Per solve b and x are moved there, and x back. New values are moved there too; from the first ones on
+//! their vector stays, and the matrix in CSR if the iteration needs it for them.
 
 use std::sync::Arc;
 

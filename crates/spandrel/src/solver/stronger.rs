@@ -62,8 +62,8 @@ impl Stronger {
     }
 }
 
-/// The multigrid for a matrix that algebraic multigrid suits: the geometric one if polynomials can smooth there. They do
-/// for one unknown per point; to look for a grid of several takes long.
+/// The multigrid for a matrix that algebraic multigrid suits: the geometric one if polynomials can smooth there. They
+/// do for one unknown per point; to look for a grid of several takes long.
 pub(super) fn suited<T: Real>(a: &Csr<T>, options: AmgOptions) -> Precond {
     let is_grid =
         options.unknowns == 1 && Grid::detect(a).is_ok_and(|grid| Neighbours::of(&Stencil::of(&grid)).is_some());
