@@ -1,10 +1,10 @@
 //! Symmetry: compares entries with their mirror images.
 //!
 //! Cost: each entry above the diagonal looks up its mirror image, with rows in parallel, until the first that differs.
-//! There is no transpose and no other memory. If rows repeat each other, the mirror images are at the same positions as
-//! for the row before; otherwise they are searched for (a scan of short rows, a binary search in long ones), those of
-//! several rows at once, because they may be scattered in memory. Entries below the diagonal are only counted: if there
-//! are as many as mirror images found, each of them was one.
+//! There is no transpose, and no other memory but for a group of rows. If rows repeat each other, the mirror images are
+//! at the same positions as for the row before; otherwise they are searched for (a scan of short rows, a binary search
+//! in long ones), those of several rows at once, because they may be scattered in memory. Entries below the diagonal
+//! are only counted: if there are as many as mirror images found, each of them was one.
 
 use std::cmp::Ordering;
 use std::ops::Range;
@@ -71,8 +71,9 @@ pub(crate) struct Mirrors<'a, T>(&'a Csr<T>);
 
 /// Number of remembered positions of mirror images, indexed by the entry's position in its row.
 const REMEMBERED: usize = 64;
-/// Rows that are compared together.
+/// Rows that are compared together, and the most entries in them.
 const GROUP: usize = 64;
+const TOGETHER: usize = 1 << 13;
 
 impl<'a, T: Real> Mirrors<'a, T> {
     /// `None` if the matrix is not square.
@@ -97,11 +98,11 @@ impl<'a, T: Real> Mirrors<'a, T> {
         let mut is_scattered = false;
         for begin in rows.clone().step_by(GROUP) {
             let group = begin..rows.end.min(begin + GROUP);
-            if is_scattered {
+            let entries = (row_ptr[group.end] - row_ptr[begin]) as usize;
+            if is_scattered && entries <= TOGETHER {
                 unmatched += self.unmatched_scattered(group, &mut sought)?;
                 continue;
             }
-            let entries = (row_ptr[group.end] - row_ptr[begin]) as usize;
             let (more, searched) = self.unmatched_in_order(group, &mut order)?;
             unmatched += more;
             is_scattered = 4 * searched > entries;

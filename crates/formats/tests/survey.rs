@@ -144,6 +144,26 @@ fn symmetrised(a: &Csr<f64>) -> Csr<f64> {
 }
 
 #[test]
+fn a_hub_among_scattered_rows_is_compared_too() {
+    const HUB: usize = 700;
+    let n = 12_000;
+    let links = csr::<f64>("random:n=12000,nnz_per_row=4").unwrap();
+    let mut all = Triplets::new(n, n).unwrap();
+    for i in 0..n {
+        all.push(i, HUB, 1.0).unwrap();
+        links.row(i).0.iter().for_each(|&j| all.push(i, j as usize, 1.0).unwrap());
+    }
+    let a = symmetrised(&all.to_csr().unwrap());
+    check(&a, "a hub");
+    assert!(a.is_symmetric());
+    for place in [(HUB, n - 1), (HUB, HUB + 1), (HUB + 1, n - 2), (HUB - 1, HUB), (900, HUB)] {
+        let b = changed(&a, |i, j, v| Some(if (i, j) == place { v + 1.0 } else { v }));
+        assert_eq!(b.is_symmetric(), a.get(place.0, place.1).is_none(), "{place:?}");
+        check(&b, "a hub");
+    }
+}
+
+#[test]
 fn blocks_are_counted_where_they_may_win_and_left_out_where_they_cannot() {
     // Dense blocks of 4 on a random pattern.
     let coarse = csr::<f64>("random:n=3000,nnz_per_row=6").unwrap();
