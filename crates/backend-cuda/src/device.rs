@@ -47,7 +47,7 @@ pub struct Cuda {
     _staging: Arc<Staging>,
     stream: Arc<CudaStream>,
     context: Arc<CudaContext>,
-    /// Dropped last, when all memory of this device is free.
+    /// Dropped after the buffers above, whose memory it may give back.
     queue: Queue,
     capturing: Cell<bool>,
     reproducible: bool,

@@ -179,12 +179,12 @@ fn waiting(alone: &str) -> Option<String> {
 pub(crate) struct Function {
     pub(crate) function: CudaFunction,
     early: bool,
-    /// The bytes of shared memory that launches may ask for, if it is more than any may.
+    /// The most bytes of shared memory that [`Function::allow_shared`] was asked for.
     shared: Arc<Mutex<u32>>,
 }
 
 impl Function {
-    /// Lets launches ask for this many bytes of shared memory. Handles share the kernel, so the limit only grows.
+    /// Lets launches ask for this many bytes of shared memory. Queues share the kernel, so the limit only grows.
     ///
     /// # Errors
     /// More than the device has.
@@ -203,7 +203,7 @@ impl Function {
     }
 }
 
-/// Loaded functions, each from its own module, for all handles of a device.
+/// Loaded functions, each from its own module, for all queues of a device.
 #[derive(Debug, Default)]
 pub(crate) struct Modules {
     functions: Mutex<HashMap<(&'static str, &'static str), Function>>,
@@ -225,7 +225,7 @@ impl Modules {
         if let Some(function) = locked(&self.functions).get(&(name, element)) {
             return Ok(function.clone());
         }
-        // Loading takes long, so other handles do not wait for it. If two load the same kernel, one of them is kept.
+        // Loading takes long, so other queues do not wait for it. If two load the same kernel, one of them is kept.
         let entry = format!("{name}_{element}");
         let what = || format!("loading the kernel {entry} of {}", source.stem);
         let text = source.variants.iter().find(|(oldest, _)| *oldest <= capability).map(|(_, text)| text);

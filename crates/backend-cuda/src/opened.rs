@@ -59,12 +59,12 @@ impl Opened {
     }
 
     /// The lanes of a `Cuda` that was dropped, if no other one has them.
-    pub(crate) fn kept(&self) -> Lanes {
+    pub(crate) fn take_lanes(&self) -> Lanes {
         std::mem::take(&mut *locked(&self.lanes))
     }
 
     /// Keeps lanes for the next `Cuda`, unless it keeps others with more slots.
-    pub(crate) fn keep(&self, mut lanes: Lanes) {
+    pub(crate) fn keep_lanes(&self, mut lanes: Lanes) {
         let mut kept = locked(&self.lanes);
         if kept.slots() < lanes.slots() {
             std::mem::swap(&mut *kept, &mut lanes);

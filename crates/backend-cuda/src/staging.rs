@@ -246,7 +246,7 @@ pub(crate) struct Staging {
 
 impl Drop for Staging {
     fn drop(&mut self) {
-        self.opened.keep(std::mem::take(&mut *locked(&self.lanes)));
+        self.opened.keep_lanes(std::mem::take(&mut *locked(&self.lanes)));
     }
 }
 
@@ -293,7 +293,7 @@ fn pieces<'a>(parts: &[Part<'a>], lanes: usize) -> Vec<Batch<'a>> {
 impl Staging {
     /// Makes the staging memory for copies on a queue. The queue finds it as long as the returned value lives.
     pub(crate) fn of(stream: &Arc<CudaStream>, opened: Arc<Opened>) -> Arc<Self> {
-        let lanes = Mutex::new(opened.kept());
+        let lanes = Mutex::new(opened.take_lanes());
         let staging = Arc::new(Self { opened, lanes });
         let mut known = locked(&KNOWN);
         known.retain(|(queue, staging)| *queue != address(stream) && staging.strong_count() > 0);

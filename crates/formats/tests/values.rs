@@ -4,7 +4,7 @@
 use std::collections::BTreeMap;
 
 use proptest::prelude::*;
-use spandrel_formats::{Csr, Error, Format, Real, Triplets, for_each_format};
+use spandrel_formats::{Csr, Error, Format, Real, Triplets, first_not_finite, for_each_format};
 
 /// Whether two values have equal bits. All NaNs are equal.
 fn bits<T: Real>(values: &[T]) -> Vec<u64> {
@@ -80,4 +80,19 @@ proptest! {
         let narrow = &csr.map(|v| v as f32);
         for_each_format!(each, narrow, f32);
     }
+}
+
+#[test]
+fn the_first_number_that_is_not_finite_is_found_in_every_piece() {
+    let last = 3 * (1 << 14) + 4;
+    for at in [0, 1, (1 << 14) - 1, 1 << 14, 40_000, last] {
+        for bad in [f64::NAN, f64::INFINITY, f64::NEG_INFINITY] {
+            let mut v = vec![f64::MAX; last + 1];
+            assert_eq!(first_not_finite(&v), None);
+            (v[at], v[last]) = (bad, f64::NAN);
+            assert_eq!(first_not_finite(&v), Some(at));
+        }
+    }
+    let a = Csr::from_triplets(2, 2, [(0, 0, 2.0), (1, 1, f64::NAN)]).unwrap();
+    assert_eq!((first_not_finite(a.values()), bits(&a.into_values())), (Some(1), bits(&[2.0, f64::NAN])));
 }

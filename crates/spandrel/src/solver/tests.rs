@@ -252,6 +252,25 @@ fn new_values_give_the_bits_of_a_new_solver() {
 }
 
 #[test]
+fn new_values_take_the_memory_of_those_before_last() {
+    let (a, device) = (matrix("poisson2d:15"), Cpu::new());
+    let format = FormatChoice::Named(FormatChoice::NAMES.iter().find(|&&known| known == "ell").unwrap());
+    let builder = Builder::default().format(format).method(Method::Cg).preconditioner(Precond::Jacobi);
+    let mut solver = builder.build_on(&device, a.clone()).unwrap();
+    for round in 1..5 {
+        let (before, spare) = (solver.host.values().as_ptr(), std::mem::take(&mut solver.spare));
+        let memory = spare.as_ptr();
+        assert_eq!(spare.len(), if round == 1 { 0 } else { a.nnz() });
+        solver.spare = spare;
+        let next = a.map_entries(|_, _, v| f64::from(round) * v);
+        solver.update_values(&device, next.values()).unwrap();
+        assert_eq!(solver.host.values(), next.values());
+        assert!(round == 1 || solver.host.values().as_ptr() == memory, "round {round}");
+        assert_eq!(solver.spare.as_ptr(), before, "round {round}");
+    }
+}
+
+#[test]
 fn multigrid_takes_values_on_the_device() {
     let a = matrix("electrostatic:n=1500");
     let others = [1.5, 1.25, 1.0].map(|by| a.map_entries(|i, j, v| if i == j { by * v } else { v }));
