@@ -260,7 +260,7 @@ impl<F: Format, B: Spmv<F> + EveryMethod<F::Value> + Rows<F::Value> + Rewrites<F
         if self.rows().is_some() {
             let shift = self.m.renew(be, a)?;
             if let Some(rows) = self.rows() {
-                a.rewrite(be, rows)?;
+                rows.update_values(be, a.host().values())?;
             }
             return Ok(shift);
         }

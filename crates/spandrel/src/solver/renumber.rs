@@ -144,6 +144,20 @@ impl<T: Element, B: SolverBackend<T>> Renumbered<T, B> {
         Ok(moved)
     }
 
+    /// Gives the iteration P A P^T with these values, as rows on the device; as rows of the host if there is no room.
+    fn renew_rows(&mut self, be: &B, a: &Arc<Csr<T>>, values: &Vector<T, B>) -> Result<f64> {
+        let supply = match self.moved_rows(be, a, values) {
+            Ok(rows) => Supply::with_rows(Arc::clone(a), Some(Arc::clone(&self.order.rows)), rows),
+            Err(Error::Backend(spandrel_backend::Error::OutOfMemory { .. })) => {
+                Supply::new(Arc::new(self.order.rows.permute_symmetric(&**a)?))
+            }
+            Err(error) => return Err(error),
+        };
+        let renewed = self.within.renew(be, &supply);
+        self.rows = supply.take_rows();
+        renewed
+    }
+
     /// P A P^T on the device, with these values.
     fn moved_rows(&mut self, be: &B, a: &Arc<Csr<T>>, values: &Vector<T, B>) -> Result<Mat<B, Csr<T>>> {
         let mut rows = match self.rows.take() {
@@ -180,19 +194,11 @@ impl<T: Element, B: SolverBackend<T>> Engine<T, B> for Renumbered<T, B> {
 
     fn renew(&mut self, be: &B, a: &Supply<T, B>) -> Result<f64> {
         let values = self.moved(be, &Backend::<T>::upload(be, a.host().values())?)?;
-        if let Some(renewed) = self.within.renew_from(be, &values) {
-            self.values = Some(values);
-            return renewed;
-        }
-        let supply = match self.moved_rows(be, a.host(), &values) {
-            Ok(rows) => Supply::with_values(Arc::clone(a.host()), Arc::clone(&self.order.rows), rows, values),
-            Err(Error::Backend(spandrel_backend::Error::OutOfMemory { .. })) => {
-                Supply::new(Arc::new(self.order.rows.permute_symmetric(&**a.host())?))
-            }
-            Err(error) => return Err(error),
+        let renewed = match self.within.renew_from(be, &values) {
+            Some(renewed) => renewed,
+            None => self.renew_rows(be, a.host(), &values),
         };
-        let renewed = self.within.renew(be, &supply);
-        (self.rows, self.values) = supply.into_values();
+        self.values = Some(values);
         renewed
     }
 

@@ -8,7 +8,7 @@ use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
 
-use spandrel_backend::{self as backend, Backend, Load, Narrow, Spmv, UpdateValues};
+use spandrel_backend::{self as backend, Load, Narrow, Spmv};
 use spandrel_formats::{Csr, Format, Permutation, Real};
 use spandrel_solvers::{Narrowed, Result};
 
@@ -27,62 +27,36 @@ pub(super) trait Given<T: Real, B: Load<Csr<T>>> {
     fn free(&self);
 }
 
-type Vector<T, B> = <B as Backend<T>>::Vector;
-
 /// A matrix in the element type of the solve.
 #[doc(hidden)] // of `Element::engine`, which is sealed
-pub struct Supply<T: Real, B: Backend<T> + Load<Csr<T>>> {
+pub struct Supply<T: Real, B: Load<Csr<T>>> {
     given: Arc<Csr<T>>,
     /// The order of the solve, if the device has renumbered the matrix.
     order: Option<Arc<Permutation>>,
     /// The given matrix in that order, if the host needs it.
     in_order: OnceCell<Arc<Csr<T>>>,
     rows: RefCell<Option<Rc<Mat<B, Csr<T>>>>>,
-    /// The values of the rows as a vector on the device, if they are there.
-    values: Option<Vector<T, B>>,
 }
 
-impl<T: Real, B: Backend<T> + Load<Csr<T>>> fmt::Debug for Supply<T, B> {
+impl<T: Real, B: Load<Csr<T>>> fmt::Debug for Supply<T, B> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Supply").field("given", &self.given).finish_non_exhaustive()
     }
 }
 
-impl<T: Real, B: Backend<T> + Load<Csr<T>>> Supply<T, B> {
+impl<T: Real, B: Load<Csr<T>>> Supply<T, B> {
     pub(super) fn new(given: Arc<Csr<T>>) -> Self {
-        Self { given, order: None, in_order: OnceCell::new(), rows: RefCell::new(None), values: None }
+        Self { given, order: None, in_order: OnceCell::new(), rows: RefCell::new(None) }
     }
 
     /// As [`Supply::new`], with the rows that the device has already: in this order, if there is one.
     pub(super) fn with_rows(given: Arc<Csr<T>>, order: Option<Arc<Permutation>>, rows: Mat<B, Csr<T>>) -> Self {
-        let rows = RefCell::new(Some(Rc::new(rows)));
-        Self { given, order, in_order: OnceCell::new(), rows, values: None }
+        Self { given, order, in_order: OnceCell::new(), rows: RefCell::new(Some(Rc::new(rows))) }
     }
 
-    /// As [`Supply::with_rows`], also with the values of the rows.
-    pub(super) fn with_values(
-        given: Arc<Csr<T>>,
-        order: Arc<Permutation>,
-        rows: Mat<B, Csr<T>>,
-        values: Vector<T, B>,
-    ) -> Self {
-        Self { values: Some(values), ..Self::with_rows(given, Some(order), rows) }
-    }
-
-    /// Returns what [`Supply::with_values`] was given, as far as it is still there and not in use elsewhere.
-    pub(super) fn into_values(self) -> (Option<Mat<B, Csr<T>>>, Option<Vector<T, B>>) {
-        (self.rows.take().and_then(Rc::into_inner), self.values)
-    }
-
-    /// Gives a matrix on the device the values of this one, which has the same pattern.
-    pub(super) fn rewrite(&self, device: &B, rows: &mut Mat<B, Csr<T>>) -> backend::Result<()>
-    where
-        B: UpdateValues<Csr<T>>,
-    {
-        match &self.values {
-            Some(values) => rows.update_values_from(device, values),
-            None => rows.update_values(device, self.host().values()),
-        }
+    /// Returns the rows of [`Supply::with_rows`], unless they were freed or are in use elsewhere.
+    pub(super) fn take_rows(&self) -> Option<Mat<B, Csr<T>>> {
+        self.rows.take().and_then(Rc::into_inner)
     }
 
     fn into_host(self) -> Arc<Csr<T>> {
@@ -91,7 +65,7 @@ impl<T: Real, B: Backend<T> + Load<Csr<T>>> Supply<T, B> {
 
     /// The rows on the device as an independent matrix.
     pub(super) fn into_rows(self, device: &B) -> backend::Result<Mat<B, Csr<T>>> {
-        match self.rows.take().and_then(Rc::into_inner) {
+        match self.take_rows() {
             Some(rows) => Ok(rows),
             None => Mat::load(device, self.into_host()),
         }
@@ -133,7 +107,7 @@ impl<T: Real, B: Backend<T> + Load<Csr<T>>> Supply<T, B> {
     }
 }
 
-impl<T: Real, B: Backend<T> + Load<Csr<T>>> Given<T, B> for Supply<T, B> {
+impl<T: Real, B: Load<Csr<T>>> Given<T, B> for Supply<T, B> {
     fn host(&self) -> &Arc<Csr<T>> {
         let Some(order) = &self.order else { return &self.given };
         let in_order = || order.permute_symmetric(&self.given).expect("an order of the matrix's rows");
