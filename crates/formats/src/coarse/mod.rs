@@ -17,6 +17,7 @@ mod axis;
 mod gather;
 mod interpolation;
 mod load;
+mod moves;
 mod neighbours;
 
 use crate::{Csr, Grid, Real, Result};

@@ -359,70 +359,6 @@ impl Neighbours {
         Dia::new(n, n, offsets, values)
     }
 
-    /// Whether the diagonals below the main one are the mirror images of those above it.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] for another number of values.
-    pub fn is_symmetric<T: Real>(&self, offsets: &[i32], values: Diagonals<'_, T>) -> Result<bool> {
-        let n = self.points();
-        expect("values", values.len(), offsets.len() * n)?;
-        let below = offsets.partition_point(|&offset| offset < 0);
-        let mirrored = offsets.iter().zip(offsets.iter().rev()).all(|(&low, &high)| i64::from(low) == -i64::from(high));
-        let is_alike = |k: usize| {
-            let (by, mirror) = (offsets[k].unsigned_abs() as usize, offsets.len() - 1 - k);
-            (by..n).all(|row| values.get(k * n + row) == values.get(mirror * n + row - by))
-        };
-        Ok(mirrored && (0..below).into_par_iter().all(is_alike))
-    }
-
-    /// Writes one over the divisor of each row to `inverse`. Returns the largest sum of |a_ij| over |a_ii|, the first
-    /// unfit row, and the number of entries that are not zero. Each sum is in f64 by ascending column; as a divisor it
-    /// is rounded to T.
-    ///
-    /// A row is unfit if it has an entry that is not finite, or no positive diagonal entry with a finite inverse, or if
-    /// its divisor or the divisor's inverse is not finite.
-    ///
-    /// # Errors
-    /// [`Error::Shape`] for another number of values, or another length of `inverse`.
-    pub fn spectrum<T: Real>(
-        &self,
-        offsets: &[i32],
-        values: Diagonals<'_, T>,
-        divisor: Divisor,
-        inverse: &mut [T],
-    ) -> Result<(f64, Option<usize>, u64)> {
-        const ROWS: usize = 4096;
-        let n = self.points();
-        expect("values", values.len(), offsets.len() * n)?;
-        expect("elements", inverse.len(), n)?;
-        let at = self.upper(offsets);
-        let chunk = |(chunk, inverse): (usize, &mut [T])| {
-            let (mut bound, mut unfit, mut entries) = (0.0f64, usize::MAX, 0);
-            for (row, inverse) in (chunk * ROWS..).zip(inverse) {
-                let places = self.row(&at, &values, row);
-                let diagonal = places[number([0; 3])];
-                let sum = places.iter().fold(0.0, |sum, v| sum + v.as_f64().abs());
-                let divisor = match divisor {
-                    Divisor::Diagonal => diagonal,
-                    Divisor::RowSum => T::from_f64(sum),
-                };
-                *inverse = divisor.recip();
-                let is_fit = diagonal > T::zero()
-                    && [diagonal.recip(), divisor, *inverse].iter().chain(&places).all(|v| v.is_finite());
-                if !is_fit {
-                    unfit = unfit.min(row);
-                }
-                bound = bound.max(sum / diagonal.as_f64());
-                entries += places.iter().filter(|v| !v.is_zero()).count() as u64;
-            }
-            (bound, unfit, entries)
-        };
-        let chunks = inverse.par_chunks_mut(ROWS).enumerate().map(chunk);
-        let both = |a: (f64, usize, u64), b: (f64, usize, u64)| (a.0.max(b.0), a.1.min(b.1), a.2 + b.2);
-        let (bound, unfit, entries) = chunks.reduce(|| (0.0, usize::MAX, 0), both);
-        Ok((bound, (unfit < n).then_some(unfit), entries))
-    }
-
     pub(super) fn places(&self) -> &[Place] {
         &self.stencil.places
     }
@@ -515,66 +451,10 @@ impl Coarsening {
     pub fn halved(&self) -> [bool; 3] {
         self.halved
     }
-
-    /// One line of P^T r, along x at the coarse y and z: sums along z first, then y, then x, each from +0 over the fine
-    /// points by coordinate. `r` has the order of the fine points, and `out` one element per coarse x.
-    pub fn restrict_line<T: Real>(&self, r: &[T], [y, z]: [usize; 2], work: &mut [Vec<T>; 2], out: &mut [T]) {
-        let axes = self.axes(Mode::Both);
-        let [nx, ny, _] = self.fine;
-        let line = |y: usize, z: usize| &r[nx * (y + ny * z)..nx * (y + ny * z + 1)];
-        let along_y = sum_lines(nx, [self.children(1, y), self.children(2, z)], line, work);
-        for (x, out) in out.iter_mut().enumerate() {
-            *out = T::zero();
-            for (x, weight) in axes[0].children().iter().filter_map(|&child| axes[0].child(x, child)) {
-                *out += T::from_f64(weight) * along_y[x];
-            }
-        }
-    }
-
-    /// Adds one line of P e to `x`, along x at the fine y and z: sums along z first, then y, then x, each from +0 over
-    /// the coarse points by coordinate. `e` has the order of the coarse points, and `x` one element per fine x.
-    pub fn prolong_line<T: Real>(&self, e: &[T], [y, z]: [usize; 2], work: &mut [Vec<T>; 2], x: &mut [T]) {
-        let [cx, cy, _] = self.coarse();
-        let line = |y: usize, z: usize| &e[cx * (y + cy * z)..cx * (y + cy * z + 1)];
-        let along_y = sum_lines(cx, [self.parents(1, y), self.parents(2, z)], line, work);
-        for (at, x) in x.iter_mut().enumerate() {
-            let mut sum = T::zero();
-            for (from, weight) in self.parents(0, at) {
-                sum += T::from_f64(weight) * along_y[from];
-            }
-            *x += sum;
-        }
-    }
-
-    /// The fine points that are summed to a coarse one along an axis, ascending, with their weights.
-    fn children(&self, axis: usize, row: usize) -> impl Iterator<Item = (usize, f64)> + Clone + use<> {
-        let along = self.axes(Mode::Both)[axis];
-        along.children().iter().filter_map(move |&child| along.child(row, child))
-    }
-}
-
-/// Sums lines of `len` points: along z (the second axis), then y.
-fn sum_lines<'w, 'a, T: Real>(
-    len: usize,
-    [ys, zs]: [impl Iterator<Item = (usize, f64)> + Clone; 2],
-    line: impl Fn(usize, usize) -> &'a [T],
-    [along_z, along_y]: &'w mut [Vec<T>; 2],
-) -> &'w [T] {
-    [&mut *along_z, &mut *along_y].into_iter().for_each(|line| line.resize(len, T::zero()));
-    along_y.fill(T::zero());
-    let add = |weight: f64, from: &[T], to: &mut [T]| {
-        let weight = T::from_f64(weight);
-        to.iter_mut().zip(from).for_each(|(sum, &v)| *sum += weight * v);
-    };
-    for (y, of_y) in ys {
-        along_z.fill(T::zero());
-        zs.clone().for_each(|(z, of_z)| add(of_z, line(y, z), along_z));
-        add(of_y, along_z, along_y);
-    }
-    along_y
 }
 
 mod moments;
+mod spectrum;
 #[cfg(test)]
 mod tests;
 mod upper;

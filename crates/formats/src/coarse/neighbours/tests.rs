@@ -213,6 +213,39 @@ fn rows_are_divided_by_the_diagonal_or_by_the_sum_of_their_magnitudes() {
 }
 
 #[test]
+fn unfit_rows_are_found_on_lines_of_any_length() {
+    for (spec, row, column) in [
+        ("poisson1d:9000", 4097, 4098),
+        ("poisson1d:9000", 8999, 8998),
+        ("poisson2d:700x9", 700 * 5 + 600, 700 * 6 + 600),
+        ("poisson3d:30x20x10", 30 * 20 * 9 + 17, 30 * 20 * 8 + 17),
+        ("d3n27:5x4x600", 11999, 11998),
+    ] {
+        let a = generate::csr::<f64>(spec).unwrap();
+        let of = stencil(&a);
+        let spectrum = |a: &Csr<f64>| {
+            let (dia, mut inverse) = (Dia::from_csr(a).unwrap(), vec![f64::NAN; a.nrows()]);
+            of.spectrum(dia.offsets(), Diagonals::Own(dia.values()), Divisor::Diagonal, &mut inverse).unwrap()
+        };
+        assert_eq!(spectrum(&a).1, None, "{spec}");
+        assert_eq!(spectrum(&a).2, a.nnz() as u64, "{spec}");
+        let changed = |at: (usize, usize), to: f64| {
+            spectrum(&a.map_entries(|i, j, v| if (i, j) == at || (j, i) == at { to } else { v })).1
+        };
+        for bad in [f64::INFINITY, f64::NEG_INFINITY, f64::NAN] {
+            assert_eq!(changed((row, column), bad), Some(row.min(column)), "{spec} {bad}");
+        }
+        for bad in [f64::INFINITY, f64::NAN, 0.0, -1.0, 1e-320] {
+            assert_eq!(changed((row, row), bad), Some(row), "{spec} {bad}");
+        }
+        let dia = Dia::from_csr(&a).unwrap();
+        assert!(of.is_symmetric(dia.offsets(), Diagonals::Own(dia.values())).unwrap());
+        let other = Dia::from_csr(&a.map_entries(|i, j, v| if (i, j) == (row, column) { v + 1.0 } else { v })).unwrap();
+        assert!(!of.is_symmetric(other.offsets(), Diagonals::Own(other.values())).unwrap(), "{spec}");
+    }
+}
+
+#[test]
 fn other_stencils_are_left_alone() {
     let of = |spec: &str| {
         let a = generate::csr::<f64>(spec).unwrap();
