@@ -19,6 +19,7 @@ use rayon::prelude::*;
 
 use crate::counting::pointers;
 use crate::csr::{check_ascending, check_pointers};
+use crate::hash::STEP;
 use crate::index::{Offset, Ordinal, checked};
 use crate::padding::{accumulate, assemble, fits, nonzeros, zeroed};
 use crate::{Bsrx, Csr, Error, Format, Real, Result, Traffic};
@@ -238,17 +239,13 @@ pub(crate) const PARTS: usize = 1024;
 /// Counts the blocks, and the entries, in some of 1024 parts of the block rows. Each part is spread over the matrix.
 pub(crate) fn blocks_of_some<T: Real>(csr: &Csr<T>, b: usize, parts: std::ops::Range<usize>) -> (usize, usize) {
     let groups = csr.nrows().div_ceil(b).div_ceil(TOGETHER);
-    let count = |found: &mut Vec<Ordinal>, group: usize| {
+    let count = |distinct: &mut Distinct, group: usize| {
         let (mut blocks, mut entries) = (0, 0);
         let first = group * TOGETHER * b;
         for row in (first..csr.nrows().min(first + TOGETHER * b)).step_by(b) {
             let (begin, end) = (csr.row_ptr()[row], csr.row_ptr()[csr.nrows().min(row + b)]);
             let cols = &csr.col_idx()[begin as usize..end as usize];
-            found.clear();
-            found.extend(cols.iter().map(|&j| (j as usize / b) as Ordinal));
-            found.sort_unstable();
-            found.dedup();
-            blocks += found.len();
+            blocks += distinct.count(cols.len(), cols.iter().map(|&j| j / b as Ordinal));
             entries += cols.len();
         }
         (blocks, entries)
@@ -258,7 +255,37 @@ pub(crate) fn blocks_of_some<T: Real>(csr: &Csr<T>, b: usize, parts: std::ops::R
     let in_parts = |part: usize| (part..groups).into_par_iter().step_by(strides);
     let sum = |a: (usize, usize), b: (usize, usize)| (a.0 + b.0, a.1 + b.1);
     let chosen = parts.into_par_iter().flat_map(in_parts);
-    chosen.map_init(Vec::new, count).reduce(|| (0, 0), sum)
+    chosen.map_init(Distinct::default, count).reduce(|| (0, 0), sum)
+}
+
+/// Counts distinct numbers below [`Ordinal::MAX`], by a hash table that stays in first-level cache if they are few.
+#[derive(Default)]
+struct Distinct {
+    table: Vec<Ordinal>,
+}
+
+impl Distinct {
+    fn count(&mut self, most: usize, numbers: impl Iterator<Item = Ordinal>) -> usize {
+        const NONE: Ordinal = Ordinal::MAX;
+        let places = (2 * most).next_power_of_two().max(2);
+        if self.table.len() < places {
+            self.table.resize(places, NONE);
+        }
+        let table = &mut self.table[..places];
+        table.fill(NONE);
+        // Fibonacci hashing (Knuth, The Art of Computer Programming 3, section 6.4): the upper bits of the product.
+        let shift = u64::BITS - places.ilog2();
+        let mut found = 0;
+        for number in numbers {
+            let mut at = (u64::from(number).wrapping_mul(STEP) >> shift) as usize;
+            while table[at] != NONE && table[at] != number {
+                at = (at + 1) & (places - 1);
+            }
+            found += usize::from(table[at] == NONE);
+            table[at] = number;
+        }
+        found
+    }
 }
 
 pub(crate) fn storage_bytes<T: Real>(nrows: usize, b: usize, blocks: u128) -> u128 {
@@ -427,5 +454,30 @@ impl<T: Real> Format for Bsr<T> {
             }
         }
         Ok(Self { nrows: self.ncols, ncols: self.nrows, block_dim: b, row_ptr, col_idx, values, nnz: self.nnz })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate;
+
+    #[test]
+    fn all_parts_together_have_all_blocks() {
+        for spec in [
+            "d3n27:9",
+            "elasticity3d:5",
+            "random:n=3000,nnz_per_row=7",
+            "powerlaw:n=2000,alpha=1.8",
+            "random:n=1,nnz_per_row=1",
+        ] {
+            let csr = generate::csr::<f64>(spec).unwrap();
+            for b in BLOCK_DIMS {
+                let all: u64 = count_blocks(&csr, b).unwrap().iter().map(|&n| u64::from(n)).sum();
+                let parts = (0..PARTS).step_by(PARTS / 4).map(|part| blocks_of_some(&csr, b, part..part + PARTS / 4));
+                let found = parts.fold((0, 0), |sum, some| (sum.0 + some.0, sum.1 + some.1));
+                assert_eq!(found, (all as usize, csr.nnz()), "{spec}, blocks of {b} x {b}");
+            }
+        }
     }
 }
