@@ -79,7 +79,7 @@ impl Choice {
 /// Chooses the format that fits and whose product is expected to take the least time on a device. With
 /// [`Profile::reference`] the choice is the same on every machine.
 pub fn choose<T: Real>(csr: &Csr<T>, profile: &Profile) -> Choice {
-    let survey = Survey::look(csr, profile.products.halves_dia);
+    let survey = Survey::look(csr, profile.products.halves_dia, true);
     best_of(csr, profile, candidates(csr, &survey, profile, true))
 }
 

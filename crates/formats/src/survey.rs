@@ -3,17 +3,17 @@
 //! Cost: one parallel pass over the rows, in which an entry above the diagonal also reads its mirror image. Rows often
 //! repeat, so a row is first compared with the one before it, shifted by a column. If they agree, its diagonals are
 //! already marked, and its mirror images are at the same positions as for the row before. Memory: one byte per possible
-//! diagonal and one number per row length.
+//! diagonal and one number per row length. Marks of scattered rows are cache misses, so they end once DIA is too large.
 
 use std::fmt;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicU8, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicUsize, Ordering};
 
 use rayon::prelude::*;
 
-use crate::padding::zeroed;
+use crate::padding::{fits, zeroed};
 use crate::symmetry::{Mirrors, mirrored_or_zero};
-use crate::{Csr, Ordinal, Real, Result};
+use crate::{Csr, Error, Ordinal, Real, Result};
 
 /// Number of rows per task: their entries stay in a core's cache from one look to the next.
 const CHUNK: usize = 1024;
@@ -42,26 +42,33 @@ pub struct Survey {
     pub not_finite: Option<usize>,
     /// Number of rows with more than k entries.
     pub(crate) longer: Vec<usize>,
-    /// Column minus row of the diagonals that hold entries, ascending.
+    /// Column minus row of the diagonals that hold entries, ascending. [`crate::Error::DoesNotFit`] if they were too
+    /// many for DIA and not all of them were of interest.
     pub(crate) offsets: Result<Vec<i32>>,
 }
 
 impl Survey {
     /// Looks at `csr`. Rows in parallel.
     pub fn of<T: Real>(csr: &Csr<T>) -> Self {
-        Self::look(csr, true)
+        Self::look(csr, true, false)
     }
 
-    /// As [`Survey::of`]. If `symmetry` is false, symmetry is not looked for and counts as absent.
-    pub(crate) fn look<T: Real>(csr: &Csr<T>, symmetry: bool) -> Self {
+    /// As [`Survey::of`]. If `symmetry` is false, symmetry is not looked for and counts as absent. All diagonals are
+    /// found if `every` is true, otherwise only as many as DIA may have.
+    pub(crate) fn look<T: Real>(csr: &Csr<T>, symmetry: bool, every: bool) -> Self {
         let n = csr.nrows();
-        let marks = marks(n, csr.ncols());
+        let bytes = |diagonals: usize| n as u128 * diagonals as u128 * T::BYTES as u128;
+        let is_fit = |diagonals: usize| every || fits::<T>("dia", bytes(diagonals), n, csr.nnz()).is_ok();
+        let (marks, count, are_marked) = (marks(n, csr.ncols()), AtomicUsize::new(0), AtomicBool::new(true));
         let mirrors = Mirrors::of(csr).filter(|_| symmetry);
         let symmetric = AtomicBool::new(mirrors.is_some());
         let seen = |mut seen: Seen, chunk: usize| {
             let rows = chunk * CHUNK..n.min((chunk + 1) * CHUNK);
             seen.values(csr, &rows);
-            seen.rows(csr, &rows, marks.as_deref().ok());
+            let found = seen.rows(csr, &rows, marks.as_deref().ok().filter(|_| are_marked.load(Ordering::Relaxed)));
+            if found > 0 && !is_fit(count.fetch_add(found, Ordering::Relaxed) + found) {
+                are_marked.store(false, Ordering::Relaxed);
+            }
             if symmetric.load(Ordering::Relaxed) {
                 match mirrors.as_ref().and_then(|mirrors| mirrors.unmatched(rows)) {
                     Some(unmatched) => seen.unmatched += unmatched,
@@ -81,7 +88,10 @@ impl Survey {
             not_invertible: seen.not_invertible,
             not_finite: seen.not_finite,
             longer: longer(seen.lengths),
-            offsets: marks.map(|marks| marked(marks, n)),
+            offsets: marks.and_then(|marks| match are_marked.into_inner() {
+                true => Ok(marked(marks, n)),
+                false => Err(Error::DoesNotFit { format: "dia", why: "it has too many diagonals".into() }),
+            }),
         }
     }
 }
@@ -158,9 +168,10 @@ impl Seen {
         }
     }
 
-    fn rows<T: Real>(&mut self, csr: &Csr<T>, rows: &Range<usize>, marks: Option<&[AtomicU8]>) {
+    /// Returns the number of diagonals that nobody had marked.
+    fn rows<T: Real>(&mut self, csr: &Csr<T>, rows: &Range<usize>, marks: Option<&[AtomicU8]>) -> usize {
         let mut before: &[Ordinal] = &[];
-        let mut at = usize::MAX;
+        let (mut at, mut found) = (usize::MAX, 0);
         for i in rows.clone() {
             let (cols, values) = csr.row(i);
             if self.lengths.len() <= cols.len() {
@@ -170,7 +181,7 @@ impl Seen {
             if !follows(before, cols) {
                 at = cols.partition_point(|&j| (j as usize) < i);
                 if let Some(marks) = marks {
-                    mark(marks, csr.nrows() - i, cols);
+                    found += mark(marks, csr.nrows() - i, cols);
                 }
             }
             before = cols;
@@ -180,6 +191,7 @@ impl Seen {
                 self.not_invertible = NotInvertible::of(i, diagonal);
             }
         }
+        found
     }
 }
 
@@ -195,16 +207,18 @@ fn marks(nrows: usize, ncols: usize) -> Result<Vec<AtomicU8>> {
     Ok(marks.into_iter().map(AtomicU8::new).collect())
 }
 
-/// Marks the diagonals of a row's entries. The mark of column c is at c + `from`.
+/// Marks the diagonals of a row's entries. The mark of column c is at c + `from`. Returns how many were not marked.
 #[inline]
-fn mark(marks: &[AtomicU8], from: usize, cols: &[Ordinal]) {
+fn mark(marks: &[AtomicU8], from: usize, cols: &[Ordinal]) -> usize {
+    let mut found = 0;
     for &j in cols {
         let mark = &marks[j as usize + from];
         // A plain load first, so that threads keep sharing the cache line once the mark is set.
         if mark.load(Ordering::Relaxed) == 0 {
-            mark.store(1, Ordering::Relaxed);
+            found += usize::from(mark.swap(1, Ordering::Relaxed) == 0);
         }
     }
+    found
 }
 
 /// The marked diagonals, ascending.
@@ -244,4 +258,30 @@ pub(crate) fn longer(mut lengths: Vec<usize>) -> Vec<usize> {
         rows += std::mem::replace(count, rows);
     }
     lengths
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Dia, Format, generate};
+
+    #[test]
+    fn diagonals_are_all_found_unless_dia_cannot_have_them() {
+        for (spec, is_fit) in [
+            ("d3n27:30", true),
+            ("banded:n=60000,d=101", true),
+            ("random:n=200,nnz_per_row=5", true),
+            ("random:n=60000,nnz_per_row=5", false),
+            ("electrostatic:n=20000", false),
+        ] {
+            let a = generate::csr::<f64>(spec).unwrap();
+            let all = occupied(&a).unwrap();
+            assert_eq!(Survey::look(&a, true, true).offsets.unwrap(), all, "{spec}");
+            match Survey::of(&a).offsets {
+                Ok(found) => assert!(is_fit && found == all, "{spec}"),
+                Err(error) => assert!(!is_fit && matches!(error, Error::DoesNotFit { .. }), "{spec}: {error}"),
+            }
+            assert_eq!(Dia::from_csr(&a).is_ok(), is_fit, "{spec}");
+        }
+    }
 }
