@@ -278,6 +278,10 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
             if winner.is_some() || is_hopeless { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
         };
         let begun = Instant::now();
+        if device.profile().factoring.is_some() {
+            // The host is not the device, so it has nothing else to do.
+            truth.begin();
+        }
         let outcome = nearest(&plan.options(), |options, claims| {
             let call = Call { method, options, restart: plan.restart, observer: &mut observer };
             let mut outcome = engine.run(device, call, b, x)?;

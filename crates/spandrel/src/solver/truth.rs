@@ -5,6 +5,7 @@
 //! its rounding ([`ResidualRounding`]), or the host computes the residual in twice the digits.
 
 use std::sync::Arc;
+use std::thread::JoinHandle;
 
 use spandrel_backend::Backend;
 use spandrel_formats::{Csr, Real};
@@ -22,19 +23,51 @@ pub(super) struct Truth<T> {
     is_symmetric: bool,
     /// Whether the device has new values that the host does not have.
     is_old: bool,
-    rounding: Option<ResidualRounding>,
+    rounding: Rounding,
+}
+
+/// The bound on the rounding of a matrix's residuals.
+enum Rounding {
+    Unknown,
+    /// Another thread computes it.
+    Coming(JoinHandle<ResidualRounding>),
+    Known(ResidualRounding),
 }
 
 impl<T: Element> Truth<T> {
     pub(super) fn new(a: Arc<Csr<T>>, is_symmetric: bool) -> Self {
-        Self { a, is_symmetric, is_old: false, rounding: None }
+        Self { a, is_symmetric, is_old: false, rounding: Rounding::Unknown }
     }
 
     /// Notes that new values came only to the device; `norm` is the norm of all of them.
     pub(super) fn is_on_device(&mut self, norm: f64) {
         let terms = (0..self.a.nrows()).map(|i| self.a.row_nnz(i)).max().unwrap_or_default();
         let rounding = ResidualRounding::with(self.a.nrows(), terms, magnitude::<T>(norm));
-        (self.is_old, self.is_symmetric, self.rounding) = (true, false, Some(rounding));
+        (self.is_old, self.is_symmetric, self.rounding) = (true, false, Rounding::Known(rounding));
+    }
+
+    /// Begins to compute the bound on another thread, for a host that only waits for the device during the solve.
+    pub(super) fn begin(&mut self) {
+        /// Fewer entries are looked at in less time than a thread takes to begin.
+        const FEW: usize = 1 << 18;
+        if !matches!(self.rounding, Rounding::Unknown) || self.a.nnz() < FEW {
+            return;
+        }
+        let (a, is_symmetric) = (Arc::clone(&self.a), self.is_symmetric);
+        let begun = std::thread::Builder::new().spawn(move || ResidualRounding::of(&*a, is_symmetric));
+        // Without a thread it is computed when it is needed.
+        self.rounding = begun.map_or(Rounding::Unknown, Rounding::Coming);
+    }
+
+    fn rounding(&mut self) -> ResidualRounding {
+        let found = match std::mem::replace(&mut self.rounding, Rounding::Unknown) {
+            Rounding::Known(known) => Some(known),
+            Rounding::Coming(thread) => thread.join().ok(),
+            Rounding::Unknown => None,
+        };
+        let known = found.unwrap_or_else(|| ResidualRounding::of(&*self.a, self.is_symmetric));
+        self.rounding = Rounding::Known(known);
+        known
     }
 
     /// Whether the host has other values than the device.
@@ -57,16 +90,14 @@ impl<T: Element> Truth<T> {
         if !outcome.status.is_converged() {
             return Ok(false);
         }
-        let Self { a, is_symmetric, rounding, .. } = self;
-        let known = rounding.get_or_insert_with(|| ResidualRounding::of(&**a, *is_symmetric));
-        if follows::<T, B>(device, (b, x), known, outcome)? {
+        if follows::<T, B>(device, (b, x), &self.rounding(), outcome)? {
             return Ok(false);
         }
         if self.is_old
             && let Some(latest) = engine.matrix(device)
         {
             // The sums of its rows and columns are a smaller bound for the solves that follow.
-            (self.a, self.is_old, self.rounding) = (Arc::new(latest?), false, None);
+            (self.a, self.is_old, self.rounding) = (Arc::new(latest?), false, Rounding::Unknown);
         }
         let (b, x) = (Backend::<T>::download(device, b)?, Backend::<T>::download(device, x)?);
         judge::<T, B>(device, (&residual(&*self.a, &b, &x), &b), largest(&b), outcome)
