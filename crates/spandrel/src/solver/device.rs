@@ -5,7 +5,7 @@ use std::sync::Arc;
 use rayon::prelude::*;
 use spandrel_backend::Backend;
 use spandrel_formats::permutation::Permutation;
-use spandrel_formats::{Csr, Real, first_not_finite};
+use spandrel_formats::{Csr, Ordinal, Real, first_not_finite};
 use spandrel_solvers::{Direct, Error, Method, Outcome, Result, Status};
 
 use super::attempts::{Ended, Start};
@@ -262,12 +262,9 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
             return Err(Error::Pattern { found: values.len(), expected: host.nnz() });
         }
         let mut own = std::mem::take(&mut self.spare);
-        match &self.places {
-            Some(places) => places.par_iter().map(|&place| values[place as usize]).collect_into_vec(&mut own),
-            None => values.par_iter().copied().collect_into_vec(&mut own),
-        }
+        let not_finite = copied(values, self.places.as_deref(), &mut own);
         let mut next = host.with_values(own)?;
-        if let Some(at) = first_not_finite(next.values()) {
+        if let Some(at) = not_finite {
             return Err(super::build::entry_at(&next, at));
         }
         next.share_pattern();
@@ -394,6 +391,28 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
     fn numbered(&self, v: &[T]) -> Result<Option<Vec<T>>> {
         Ok(self.perm.as_ref().map(|perm| perm.apply(v)).transpose()?)
     }
+}
+
+/// Copies values, or those at `places`, over those of `to`. Returns the place there of the first that is not finite.
+fn copied<T: Real>(values: &[T], places: Option<&[Ordinal]>, to: &mut Vec<T>) -> Option<usize> {
+    /// Values that stay in the caches until they are checked.
+    const PART: usize = 1 << 14;
+    if to.len() != values.len() {
+        // Fresh memory.
+        match places {
+            Some(places) => places.par_iter().map(|&place| values[place as usize]).collect_into_vec(to),
+            None => values.par_iter().copied().collect_into_vec(to),
+        }
+        return first_not_finite(to);
+    }
+    to.par_chunks_mut(PART).enumerate().find_map_first(|(part, to)| {
+        let range = part * PART..part * PART + to.len();
+        match places {
+            Some(places) => to.iter_mut().zip(&places[range]).for_each(|(to, &place)| *to = values[place as usize]),
+            None => to.copy_from_slice(&values[range]),
+        }
+        first_not_finite(to).map(|at| part * PART + at)
+    })
 }
 
 pub(super) type Vector<T, B> = <B as Backend<T>>::Vector;

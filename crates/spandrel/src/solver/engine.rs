@@ -121,7 +121,8 @@ fn rehearse<T: Real, B: Backend<T> + Load<Csr<T>>>(engine: &mut dyn Engine<T, B>
         return Ok(());
     }
     let options = Options { rtol: Some(0.0), atol: 0.0, max_iters: Some(2), history: false, ..Options::default() };
-    let (b, mut x) = (be.upload(&vec![T::one(); plan.nrows])?, be.zeros(plan.ncols)?);
+    let (mut b, mut x) = (be.zeros(plan.nrows)?, be.zeros(plan.ncols)?);
+    be.fill(None, T::one(), &mut b)?;
     let mut unobserved = |_, _: Iterate<'_, T>| std::ops::ControlFlow::Continue(());
     let call = Call { method: plan.method, options, restart: plan.restart.min(2), observer: &mut unobserved };
     // Ignore an error here: it will occur again in the solve, which reports it.

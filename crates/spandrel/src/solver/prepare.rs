@@ -94,12 +94,14 @@ impl Preparation {
 /// is checked first, so most matrices cost one pass over the rows.
 pub(super) fn asked_for<T: Real>(a: &Csr<T>) -> Option<String> {
     let (uneven_from, extreme_from) = limits::<T>();
-    let exponent = |v: T| v.as_f64().abs().log2() as i32;
     let rows = (0..a.nrows().min(a.ncols())).into_par_iter().with_min_len(1 << 12);
-    let on_diagonal = rows.filter_map(|i| a.get(i, i)).filter(|v| v.is_finite() && *v != T::zero()).map(exponent);
+    let on_diagonal = rows.filter_map(|i| a.get(i, i)).map(T::abs).filter(|v| v.is_finite() && *v != T::zero());
+    let ones = || (T::one(), T::one());
     let (least, most) = on_diagonal
-        .fold(|| (0, 0), |(least, most), e| (e.min(least), e.max(most)))
-        .reduce(|| (0, 0), |one, other| (one.0.min(other.0), one.1.max(other.1)));
+        .fold(ones, |(least, most), v| (v.min(least), v.max(most)))
+        .reduce(ones, |one, other| (one.0.min(other.0), one.1.max(other.1)));
+    let exponent = |v: T| v.as_f64().log2() as i32;
+    let (least, most) = (exponent(least), exponent(most));
     if least.abs_diff(most) < uneven_from {
         return None;
     }
