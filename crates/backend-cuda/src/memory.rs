@@ -11,7 +11,6 @@ use std::sync::Arc;
 
 use bytemuck::{Pod, Zeroable};
 use cudarc::driver::{CudaSlice, CudaStream, DevicePtr, result, sys};
-use rayon::prelude::*;
 use spandrel_backend::{Error, Result};
 
 use crate::error::{NAME, failed, refused};
@@ -221,12 +220,20 @@ impl<T: Pod> Buffer<T> {
         let (mut host, len) = (Vec::new(), range.len());
         let bytes = (len as u64).saturating_mul(size_of::<T>() as u64);
         host.try_reserve_exact(len).map_err(|_| Error::OutOfMemory { device: "cpu", what, bytes })?;
-        match bytes < LARGE as u64 {
-            true => host.resize(len, T::zeroed()),
-            // The system provides pages as they are touched, so several threads share this. A few bytes must not wait
-            // for another thread.
-            false => host.par_extend(rayon::iter::repeat_n(T::zeroed(), len)),
+        assert!(range.start <= range.end && range.end <= self.len, "a read stays inside its buffer");
+        if bytes >= LARGE as u64 {
+            let room = &mut host.spare_capacity_mut()[..len];
+            // SAFETY: the same memory; bytes that need no value have no alignment and no invariant.
+            let room = unsafe { std::slice::from_raw_parts_mut(room.as_mut_ptr().cast(), size_of_val(room)) };
+            self.bind("download")?;
+            // SAFETY: as many bytes lie there.
+            if unsafe { Staging::fetch(&self.stream, self.address(range.start).get(), room)? } {
+                // SAFETY: every byte of the elements was written, and `T` is plain data.
+                unsafe { host.set_len(len) };
+                return Ok(host);
+            }
         }
+        host.resize(len, T::zeroed());
         self.read_at(range.start, &mut host)?;
         Ok(host)
     }

@@ -1,12 +1,14 @@
-//! Copies from pageable host memory. They go through page-locked memory, which several threads fill while copies from
-//! it run.
+//! Copies between pageable host memory and the device. They go through page-locked memory, which several threads fill
+//! or empty while copies run.
 //!
 //! Layout: lanes of two slots. Each filling thread has its own lane. It takes the next piece, fills the slot whose copy
 //! is older, enqueues the copy to the piece's destination and continues with the other slot. So no thread waits for
 //! another. While a lane's older copy runs, its thread may do other work. Threads without a lane do such work too, and
 //! may find more to copy.
 //!
-//! Invariants: a slot is written only after the last copy from it has ended, and the memory is freed after all of them.
+//! To the host, a thread enqueues the copy of the next piece into one slot, and empties the other one meanwhile.
+//!
+//! Invariants: a slot is used again only after its last copy has ended, and the memory is freed after all of them.
 //! It belongs to a device's handle, and a queue finds it as long as that handle lives. Then the next handle of the
 //! device finds it.
 //!
@@ -17,6 +19,7 @@
 //! cache at half its speed. So the first fills of a copy, which are sent at once, bypass the cache.
 
 use std::fmt;
+use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
@@ -52,7 +55,7 @@ impl Part<'_> {
     }
 }
 
-/// A piece of page-locked memory, and the end of the copy from it.
+/// A piece of page-locked memory, and the end of its last copy.
 struct Slot {
     pointer: *mut u8,
     copied: CudaEvent,
@@ -98,6 +101,35 @@ impl Slot {
             from = end;
         }
         self.copied.record(stream)
+    }
+
+    /// Enqueues a copy of this many bytes from the device into the slot.
+    ///
+    /// # Safety
+    /// They lie there, in memory of this queue's context.
+    unsafe fn request(
+        &mut self,
+        stream: &CudaStream,
+        from: sys::CUdeviceptr,
+        bytes: usize,
+    ) -> std::result::Result<(), DriverError> {
+        assert!(bytes <= PIECE, "a piece fits its slot");
+        // As in `send`.
+        self.copied.synchronize()?;
+        // SAFETY: PIECE bytes from there on are this slot's and have values, and no copy of them is under way.
+        let room = unsafe { std::slice::from_raw_parts_mut(self.pointer, bytes) };
+        // SAFETY: the source is the caller's promise; the slot is left alone until the event has passed.
+        unsafe { result::memcpy_dtoh_async(room, from, stream.cu_stream())? };
+        self.copied.record(stream)
+    }
+
+    /// Waits for the requested bytes and moves them to the host's memory.
+    fn empty(&mut self, to: &mut [MaybeUninit<u8>]) -> std::result::Result<(), DriverError> {
+        assert!(to.len() <= PIECE, "a piece fits its slot");
+        self.copied.synchronize()?;
+        // SAFETY: PIECE bytes from the pointer on have values, and no copy of them is under way; `to` is other memory.
+        unsafe { self.pointer.copy_to_nonoverlapping(to.as_mut_ptr().cast(), to.len()) };
+        Ok(())
     }
 }
 
@@ -237,6 +269,44 @@ fn drain(
     Ok(())
 }
 
+/// A piece on its way to the host: where it lies on the device, and where it goes.
+type Arrival<'a> = (sys::CUdeviceptr, &'a mut [MaybeUninit<u8>]);
+
+/// Fetches pieces until none is left. Returns false, and fetches nothing, if there is no memory for a slot.
+///
+/// # Safety
+/// Each piece lies in memory of this queue's context.
+unsafe fn receive<'a>(
+    lane: &mut Lane,
+    context: &Arc<CudaContext>,
+    stream: &CudaStream,
+    pieces: &Mutex<impl Iterator<Item = Arrival<'a>>>,
+) -> std::result::Result<bool, DriverError> {
+    let mut coming: [Option<&mut [MaybeUninit<u8>]>; SLOTS] = Default::default();
+    for turn in 0.. {
+        if lane.len() < SLOTS && lane.len() <= turn {
+            // As in `drain`.
+            lane.extend(Slot::new(context));
+        }
+        if lane.is_empty() {
+            return Ok(false);
+        }
+        let at = turn % lane.len();
+        if let Some(to) = coming[at].take() {
+            lane[at].empty(to)?;
+        }
+        let next = locked(pieces).next();
+        if let Some((from, to)) = next {
+            // SAFETY: the caller's promise.
+            unsafe { lane[at].request(stream, from, to.len())? };
+            coming[at] = Some(to);
+        } else if coming.iter().all(Option::is_none) {
+            break;
+        }
+    }
+    Ok(true)
+}
+
 /// The page-locked memory of one queue. See the module's head.
 pub(crate) struct Staging {
     opened: Arc<Opened>,
@@ -266,11 +336,15 @@ fn address(stream: &Arc<CudaStream>) -> usize {
 /// The parts that are sent from one slot.
 type Batch<'a> = Vec<Part<'a>>;
 
+/// The bytes of a piece: at least two pieces per slot if there are enough bytes, so that the host's copies and those of
+/// the bus overlap.
+fn piece_of(total: usize, lanes: usize) -> usize {
+    (total / (4 * lanes)).max(1).next_multiple_of(GRAIN).min(PIECE)
+}
+
 /// The bytes of the parts, cut into pieces for `lanes` lanes, in their order; small parts share a piece.
 fn pieces<'a>(parts: &[Part<'a>], lanes: usize) -> Vec<Batch<'a>> {
-    let total: usize = parts.iter().map(|part| part.bytes.len()).sum();
-    // At least two pieces per slot if there are enough bytes, so that filling and copying overlap.
-    let piece = (total / (4 * lanes)).max(1).next_multiple_of(GRAIN).min(PIECE);
+    let piece = piece_of(parts.iter().map(|part| part.bytes.len()).sum(), lanes);
     let (mut pieces, mut open, mut room) = (Vec::new(), Batch::new(), piece);
     for part in parts {
         let (mut to, mut bytes) = (part.to, part.bytes);
@@ -301,6 +375,39 @@ impl Staging {
         staging
     }
 
+    fn known(stream: &Arc<CudaStream>) -> Option<Arc<Self>> {
+        let known = locked(&KNOWN).iter().find(|(queue, _)| *queue == address(stream)).map(|(_, own)| own.clone());
+        known.and_then(|own| own.upgrade())
+    }
+
+    /// Copies device memory to the host in the queue's order, and returns once all of it is there. Returns false, with
+    /// nothing copied, if there is no page-locked memory for the queue.
+    ///
+    /// # Errors
+    /// Those of the driver.
+    ///
+    /// # Safety
+    /// As many bytes as `to` has lie at `from`, in memory of this queue's context.
+    pub(crate) unsafe fn fetch(
+        stream: &Arc<CudaStream>,
+        from: sys::CUdeviceptr,
+        to: &mut [MaybeUninit<u8>],
+    ) -> Result<bool> {
+        let Some(staging) = Self::known(stream) else { return Ok(false) };
+        let most = LANES.min(rayon::current_num_threads());
+        let piece = piece_of(to.len(), most);
+        let workers = most.min(to.len().div_ceil(piece));
+        let pieces = Mutex::new((0..).map(|k| from + k * piece as u64).zip(to.chunks_mut(piece)));
+        let mut lanes = locked(&staging.lanes);
+        let lanes = lanes.0[..workers].par_iter_mut().with_max_len(1);
+        // SAFETY: the pieces are parts of what lies at `from`.
+        let received = lanes.map(|lane| unsafe { receive(lane, staging.opened.context(), stream, &pieces) });
+        let received: Vec<bool> =
+            received.collect::<std::result::Result<_, _>>().map_err(|error| failed("download", error))?;
+        // A lane with a slot leaves no piece.
+        Ok(received.contains(&true))
+    }
+
     /// Copies host data in the queue's order, all parts as one, and returns once the data has been read. Returns false,
     /// with only a part copied, if there is no page-locked memory for the queue.
     ///
@@ -318,8 +425,7 @@ impl Staging {
         parts: &[Part<'a>],
         beside: Option<Beside<'a, '_>>,
     ) -> Result<bool> {
-        let known = locked(&KNOWN).iter().find(|(queue, _)| *queue == address(stream)).map(|(_, own)| own.clone());
-        let Some(staging) = known.and_then(|own| own.upgrade()) else { return Ok(false) };
+        let Some(staging) = Self::known(stream) else { return Ok(false) };
         let threads = rayon::current_num_threads();
         let most = LANES.min(threads);
         let mut lanes = locked(&staging.lanes);
