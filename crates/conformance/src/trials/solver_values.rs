@@ -14,13 +14,16 @@ use crate::reference::difference;
 use crate::subject::Fleet;
 use crate::trial::{Finding, Trial, Verdict, wrong};
 
-/// Preconditioners whose new values have the bits of new ones. `amg` is not among them, because it keeps its
-/// aggregates.
+/// Preconditioners whose new values have the bits of new ones. `amg` keeps its aggregates, so it has these bits only if
+/// the values are those that it was made for.
 const NOUNS: [&str; 7] = ["none", "jacobi", "ssor", "ic0", "mg=gauss-seidel", "mg=chebyshev", "chebyshev=3"];
 /// Formats that a device may make from rows that are there, and that it may not.
 const FORMATS: [&str; 5] = ["csr", "dia", "sell", "bsr", "hyb"];
 const PRECISIONS: [Precision; 3] = [Precision::Native, Precision::Mixed, Precision::Refined];
 const SPEC: &str = "poisson3d:9x8x7";
+/// The noun of `amg`, and matrices for it: on a grid, and one whose rows a device may renumber.
+const AMG: &str = "amg";
+const OF_AMG: [(&str, &[&str]); 2] = [(SPEC, &FORMATS), ("electrostatic:n=4000", &["csr", "sell"])];
 
 /// A trial for each preconditioner and precision.
 pub(crate) fn trials<D: SolverBackend<f64>>(fleet: &Rc<Fleet<D>>, out: &mut Vec<Trial>) {
@@ -32,16 +35,28 @@ pub(crate) fn trials<D: SolverBackend<f64>>(fleet: &Rc<Fleet<D>>, out: &mut Vec<
             }
             let name = format!("solver-values/{noun}/f64/{}/{}-{precision}", fleet.name, SPEC.replace(':', "-"));
             let fleet = Rc::clone(fleet);
-            out.push(Trial::new(name, move || check(fleet.first(), noun, precision)));
+            out.push(Trial::new(name, move || check(fleet.first(), noun, precision, (SPEC, &FORMATS))));
+        }
+    }
+    for (spec, formats) in OF_AMG {
+        for precision in PRECISIONS {
+            let name = format!("solver-values/{AMG}/f64/{}/{}-{precision}", fleet.name, spec.replace(':', "-"));
+            let fleet = Rc::clone(fleet);
+            out.push(Trial::new(name, move || check(fleet.first(), AMG, precision, (spec, formats))));
         }
     }
 }
 
-fn check<D: SolverBackend<f64>>(be: &D, noun: &str, precision: Precision) -> Verdict {
+fn check<D: SolverBackend<f64>>(
+    be: &D,
+    noun: &str,
+    precision: Precision,
+    (spec, formats): (&str, &'static [&'static str]),
+) -> Verdict {
     let preconditioner: Precond = noun.parse().map_err(|error| wrong(format!("{noun}: {error}")))?;
-    let a = generate::csr::<f64>(SPEC).map_err(|error| wrong(error.to_string()))?;
+    let a = generate::csr::<f64>(spec).map_err(|error| wrong(error.to_string()))?;
     let b = numbers(41, a.nrows());
-    for format in FORMATS {
+    for &format in formats {
         let builder = || {
             let format = FormatChoice::Named(format);
             Builder::default().preconditioner(preconditioner).precision(precision).format(format)
@@ -57,6 +72,12 @@ fn check<D: SolverBackend<f64>>(be: &D, noun: &str, precision: Precision) -> Ver
                 old.update_values(be, next.values()).map_err(failed)?;
             }
             let found = old.solve(be, &b).map_err(failed)?;
+            if noun == AMG && round < 2 {
+                if found.outcome.status != Status::Converged {
+                    return Err(wrong(format!("{format}, values {round}: ended as {}", found.outcome)));
+                }
+                continue;
+            }
             let wanted = build(&next)?.solve(be, &b).map_err(failed)?;
             let place = format!("{format}, values {round}");
             if wanted.outcome.status != Status::Converged {
