@@ -22,7 +22,7 @@ use super::truth::{Truth, norms};
 use super::words::counted;
 
 /// A matrix with this number of entries is freed on another thread.
-const UNMAPPED: usize = 1 << 20;
+pub(super) const UNMAPPED: usize = 1 << 20;
 
 /// The engine or the factors that solve.
 pub(super) enum Running<T: Element, B: SolverBackend<T>> {
@@ -334,9 +334,8 @@ impl<T: Element, B: SolverBackend<T>> DeviceSolver<T, B> {
         let truth = Truth::new(Arc::clone(&next), false);
         let host = std::mem::replace(&mut self.host, next);
         drop(std::mem::replace(&mut self.truth, truth));
-        match self.rival.take() {
-            // Its analysis may be large.
-            Some(rival) if self.host.nnz() >= UNMAPPED => unmapped_later(Box::new((host, rival))),
+        match self.rival.take().and_then(Rival::into_analysis) {
+            Some(analysis) if self.host.nnz() >= UNMAPPED => unmapped_later(Box::new((host, analysis))),
             Some(_) => {}
             None => self.spare = Arc::try_unwrap(host).map(Csr::into_values).unwrap_or_default(),
         }

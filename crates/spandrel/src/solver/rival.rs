@@ -118,6 +118,11 @@ impl<T: Factorable> Rival<T> {
         }
     }
 
+    /// What takes long to free: the analysis, if there is one.
+    pub(super) fn into_analysis(self) -> Option<Result<Direct<T>>> {
+        self.analysed
+    }
+
     /// The analysed factorisation.
     ///
     /// # Errors

@@ -268,6 +268,16 @@ fn new_values_take_the_memory_of_those_before_last() {
         assert!(round == 1 || solver.host.values().as_ptr() == memory, "round {round}");
         assert_eq!(solver.spare.as_ptr(), before, "round {round}");
     }
+    // A factorisation that was never analysed holds nothing, however large the matrix is.
+    let a = matrix("poisson3d:55");
+    let (mut solver, b) = (Builder::default().build_on(&device, a.clone()).unwrap(), vec![1.0; a.nrows()]);
+    for round in 0..3 {
+        let solution = solver.solve(&device, &b).unwrap();
+        assert!(solution.outcome.status.is_converged() && solver.rival.is_some(), "round {round}");
+        let before = solver.host.values().as_ptr();
+        solver.update_values(&device, a.values()).unwrap();
+        assert!(a.nnz() >= super::device::UNMAPPED && solver.spare.as_ptr() == before, "round {round}");
+    }
 }
 
 #[test]
