@@ -40,7 +40,7 @@ const CALLS: [f64; 3] = [9.0, 2.0, 2.0];
 /// For a cycle with polynomials of degree 2: passes over a grid's vectors besides its four products; calls per grid;
 /// and the time of a grid's set-up (0.7 ms) in calls (record/h200-multigrid.jsonl).
 const POLYNOMIAL: [f64; 3] = [41.0, 13.0, 350.0];
-/// A CPU's set-up of that cycle, in units of the time to move its bytes: 3.4 to 6.3 (record/cpu-multigrid.jsonl).
+/// A CPU's set-up of that cycle, in units of the time to move its bytes: 3.4 to 6.3 (record/cpu-multigrid.txt).
 const POLYNOMIAL_SETUP: f64 = 5.0;
 /// The most rows of a coarsest grid with an inverse, and nanoseconds of the inverse per row to the third power, on a
 /// CPU.

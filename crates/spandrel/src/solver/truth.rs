@@ -169,3 +169,27 @@ pub(crate) fn judge<T: Real, B: Backend<T>>(
     }
     Ok(is_denied)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use spandrel_formats::generate;
+
+    #[test]
+    fn another_thread_finds_the_same_bound() {
+        let a = Arc::new(generate::csr::<f64>("poisson3d:40").unwrap());
+        let wanted = ResidualRounding::of(&*a, true);
+        let mut truth = Truth::new(Arc::clone(&a), true);
+        truth.begin();
+        assert!(matches!(truth.rounding, Rounding::Coming(_)));
+        // It is asked for once, and its thread holds the matrix no longer.
+        truth.begin();
+        assert_eq!(truth.rounding(), wanted);
+        assert_eq!(Arc::strong_count(&a), 2);
+        assert_eq!(truth.rounding(), wanted);
+        // A small matrix is not worth a thread.
+        let mut small = Truth::new(Arc::new(generate::csr::<f64>("poisson2d:9").unwrap()), true);
+        small.begin();
+        assert!(matches!(small.rounding, Rounding::Unknown));
+    }
+}
