@@ -1,14 +1,16 @@
-"""PyAMG, AMGCL and hypre's BoomerAMG beside `spandrel-bench multigrid`: whole solves of the same matrices, b = 1, x0 = 0.
+"""PyAMG, AMGCL, hypre's BoomerAMG and PETSc's GAMG beside `spandrel-bench multigrid`: whole solves of the same matrices, b = 1, x0 = 0.
 
     python -m venv VENV && VENV/bin/pip install numpy scipy pyamg
     VENV/bin/python crates/bench/scipy/multigrid.py poisson3d:96 fem2d.mtx --json record/cpu-multigrid.jsonl
     mpirun -n 2 VENV/bin/python crates/bench/scipy/multigrid.py poisson3d:96 --contenders hypre-0.25,hypre-0.5,hypre-0.5-aggressive
+    PYTHONPATH=$(echo /usr/lib/petscdir/petsc*/*-real/lib/python3/dist-packages) mpirun -n 2 /usr/bin/python3 \
+        crates/bench/scipy/multigrid.py poisson3d:96 --contenders gamg
 
 AMGCL is compiled by amgcl.cpp beside this file and named by --amgcl FILE. Its contenders are those of AMGCL below.
 
 It appends a header and lines in the form of `spandrel-bench multigrid` to the file. Cases are poisson2d:N, poisson3d:N and Matrix Market files.
 hypre is opened at run time (libHYPRE.so, of Debian's package libhypre-dev, with Open MPI); without it, this is said. Each of its processes has a block of
-rows. PyAMG has one thread, AMGCL those of OMP_NUM_THREADS. Of the rounds, the one with the least sum of set-up and solve counts, as for ours.
+rows, and so has each of PETSc's (Debian's python3-petsc4py-real and python3-scipy). PyAMG has one thread, AMGCL those of OMP_NUM_THREADS. Of the rounds, the one with the least sum of set-up and solve counts, as for ours.
 """
 
 import argparse
@@ -179,6 +181,59 @@ class Hypre:
         return x
 
 
+class Petsc:
+    """CG with GAMG, PETSc's smoothed aggregation, with the options that PETSc has by default.
+    """
+
+    def __init__(self, unknowns=1, **options):
+        try:
+            import petsc4py
+
+            petsc4py.init([])
+            from petsc4py import PETSc
+        except ImportError as error:
+            raise OSError(error) from error
+        self.petsc, self.unknowns, self.options = PETSc, unknowns, options
+        self.rank, self.size = PETSc.COMM_WORLD.rank, PETSc.COMM_WORLD.size
+
+    def __call__(self, a, b):
+        petsc, points = self.petsc, a.shape[0] // self.unknowns
+        low, high = (at * points // self.size * self.unknowns for at in (self.rank, self.rank + 1))
+        mine = a[low:high]
+        csr = mine.indptr.astype(np.int32), mine.indices.astype(np.int32), mine.data.astype(np.float64)
+        size = (high - low, a.shape[0])
+        matrix = petsc.Mat().createAIJ((size, size), bsize=self.unknowns, csr=csr)
+        matrix.setOption(petsc.Mat.Option.SPD, True)
+        right, x = matrix.createVecRight(), matrix.createVecRight()
+        right.setArray(b[low:high])
+        for name, value in self.options.items():
+            petsc.Options()[name] = value
+        petsc.COMM_WORLD.barrier()
+        begun = time.perf_counter()
+        ksp = petsc.KSP().create()
+        ksp.setOperators(matrix)
+        ksp.setType("cg")
+        ksp.setNormType(petsc.KSP.NormType.UNPRECONDITIONED)
+        ksp.getPC().setType("gamg")
+        ksp.setTolerances(rtol=RTOL, max_it=MOST)
+        ksp.setFromOptions()
+        ksp.setUp()
+        petsc.COMM_WORLD.barrier()
+        made = time.perf_counter()
+        ksp.solve(right, x)
+        petsc.COMM_WORLD.barrier()
+        ended = time.perf_counter()
+        scatter, whole = petsc.Scatter.toAll(x)
+        scatter.scatter(x, whole)
+        result = whole.getArray().copy()
+        count = ksp.getIterationNumber()
+        for name in self.options:
+            petsc.Options().delValue(name)
+        for made_by_petsc in (ksp, matrix, right, x, scatter, whole):
+            made_by_petsc.destroy()
+        return begun, made, ended, result, count, None
+
+
 def pointer(array):
     return ctypes.c_void_p(array.ctypes.data)
 
@@ -218,6 +273,9 @@ CONTENDERS = {
     "amgcl-bicgstab-sa": lambda: Amgcl(method="bicgstab"),
     "amgcl-bicgstab-sa-ilu0": lambda: Amgcl(method="bicgstab", relaxation="ilu0"),
     "amgcl-bicgstab-ilu0": lambda: Amgcl(has_levels=False, method="bicgstab", relaxation="ilu0"),
+    "gamg": lambda: Petsc(),
+    "gamg-3": lambda: Petsc(unknowns=3),
+    "gamg-0.01": lambda: Petsc(pc_gamg_threshold=0.01),
     "pyamg-sa": lambda: by_pyamg(smoothed_aggregation),
     "pyamg-rs": lambda: by_pyamg(ruge_stuben),
     "hypre-0.25": lambda: Hypre(0.25, 0),
