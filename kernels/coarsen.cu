@@ -429,7 +429,7 @@ __device__ __forceinline__ void fill_filter(const u32* ptr, const u32* cols, con
         if (k == mine) diagonal = inner;
         else if (k < unknowns) beside = beside + magnitude(inner);
     }
-    T scale = -omega / larger(diagonal, beside);
+    T half = T(0.5) * (magnitude(diagonal) + beside), scale = -omega / larger(diagonal, half);
     if (!finite((double)scale)) scale = T(0);
     u32 to = there ? rows[row] : 0, shift = threadIdx.x % WARP / LANES * LANES;
     if (there && lane < unknowns) {

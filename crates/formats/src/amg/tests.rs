@@ -160,7 +160,7 @@ fn the_prolongation_is_the_product_of_the_filter_and_the_tentative_one() {
             for c in 0..2 {
                 t.push(row, 2 * assigned(row) as usize + c, tentative.row(row)[c]).unwrap();
             }
-            // E of the row: its diagonal with the weak entries of its unknown, or the magnitudes beside that.
+            // E of the row: its diagonal with the weak entries of its unknown, or half of all magnitudes.
             let node = row / unknowns;
             let is_strong = |j: usize| graph.neighbours(node).contains(&((j / unknowns) as u32));
             let entries: Vec<(usize, f64)> =
@@ -170,7 +170,8 @@ fn the_prolongation_is_the_product_of_the_filter_and_the_tentative_one() {
             let strong = || entries.iter().filter(|(j, _)| is_strong(*j));
             let others = (0..unknowns).filter(|k| *k != row % unknowns);
             let beside = others.fold(strong().fold(0.0, |sum, (_, v)| sum + v.abs()), |sum, k| sum + own[k].abs());
-            let scale = -OMEGA / own[row % unknowns].max(beside);
+            let diagonal = own[row % unknowns];
+            let scale = -OMEGA / diagonal.max(0.5 * (diagonal.abs() + beside));
             strong().for_each(|&(j, v)| f.push(row, j, scale * v).unwrap());
             for (k, v) in own.iter().enumerate() {
                 let identity = if k == row % unknowns { 1.0 } else { 0.0 };

@@ -9,13 +9,13 @@ use crate::{Error, Result};
 ///
 /// let options = AmgOptions { unknowns: 3, ..AmgOptions::default() };
 /// options.check()?;
-/// assert_eq!((options.strength, options.degree), (0.25, 2));
+/// assert_eq!((options.strength, options.degree), (0.2, 2));
 /// # Ok::<(), spandrel_solvers::Error>(())
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct AmgOptions {
     /// A coupling is strong if it is at least this share of the largest couplings of its two nodes (theta of
-    /// [`spandrel_formats::amg::Strength`]): 0 to 1. It is halved on each coarser grid. Default 0.25.
+    /// [`spandrel_formats::amg::Strength`]): 0 to 1. It is halved on each coarser grid. Default 0.2.
     pub strength: f64,
     /// Degree of the Chebyshev smoother, that is, products per smoothing: 1 to 4. Default 2. Small grids are always
     /// smoothed with degree 4 ([`AmgOptions::degree_of`]).
@@ -69,7 +69,7 @@ impl AmgCycle {
 
 impl Default for AmgOptions {
     fn default() -> Self {
-        Self { strength: 0.25, degree: 2, unknowns: 1, coarsest: 300, levels: 25, cycle: AmgCycle::V }
+        Self { strength: 0.2, degree: 2, unknowns: 1, coarsest: 300, levels: 25, cycle: AmgCycle::V }
     }
 }
 
