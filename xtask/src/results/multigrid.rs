@@ -85,7 +85,7 @@ fn of_cpu(records: &Records) -> String {
     }
     let mut out = String::from(
         "\n## Multigrid on a CPU: set-up and solve\n\nThe same solves on the two threads of one machine, in milliseconds. hypre is BoomerAMG with HMIS, on one \
-         or two processes; PyAMG and amgcl-sa are smoothed aggregation, amgcl-rs classical coarsening, amgcl-bicgstab-ilu0 one level. Each group of lines ran in the same hour. *sooner* is \
+         or two processes; gamg is that of PETSc on two. gamg, PyAMG and amgcl-sa are smoothed aggregation (-3: three unknowns per point), amgcl-rs classical coarsening, amgcl-bicgstab-ilu0 one level. Each group of lines ran in the same hour. *sooner* is \
          this line's sum over that of Spandrel's `auto`, or of its best if `auto` was not timed.\n",
     );
     if cases.is_empty() {
