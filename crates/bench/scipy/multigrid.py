@@ -10,7 +10,8 @@ AMGCL is compiled by amgcl.cpp beside this file and named by --amgcl FILE. Its c
 
 It appends a header and lines in the form of `spandrel-bench multigrid` to the file. Cases are poisson2d:N, poisson3d:N and Matrix Market files.
 hypre is opened at run time (libHYPRE.so, of Debian's package libhypre-dev, with Open MPI); without it, this is said. Each of its processes has a block of
-rows, and so has each of PETSc's (Debian's python3-petsc4py-real and python3-scipy). PyAMG has one thread, AMGCL those of OMP_NUM_THREADS. Of the rounds, the one with the least sum of set-up and solve counts, as for ours.
+rows, and so has each of PETSc's (Debian's python3-petsc4py-real and python3-scipy). PyAMG has one thread, AMGCL those of OMP_NUM_THREADS. Of the rounds, the
+one with the least sum of set-up and solve counts, as for ours.
 """
 
 import argparse
@@ -182,7 +183,9 @@ class Hypre:
 
 
 class Petsc:
-    """CG with GAMG, PETSc's smoothed aggregation, with the options that PETSc has by default.
+    """CG with GAMG, PETSc's smoothed aggregation, with the options that PETSc has by default, and `options`.
+
+    Every point has `unknowns` rows, one after the other.
     """
 
     def __init__(self, unknowns=1, **options):
