@@ -77,6 +77,21 @@ mod tests {
         }
     }
 
+    /// The figures of [`spandrel_formats::amg::OMEGA`]: the u with the least maximum of t (1 - u t)^2 q(t)^2.
+    #[test]
+    fn the_step_of_prolongations_counts_the_smoother() {
+        let best = |left: &dyn Fn(f64) -> f64| {
+            let height = |u: f64| {
+                let at = |t: f64| t * ((1.0 - u * t) * left(t)).powi(2);
+                (1..=2000).map(|k| at(f64::from(k) / 2000.0)).fold(0.0, f64::max)
+            };
+            let steps = (100..=250).map(|k| f64::from(k) / 100.0);
+            steps.min_by(|&u, &v| height(u).total_cmp(&height(v)))
+        };
+        assert_eq!(best(&|_| 1.0), Some(1.33));
+        assert_eq!([2, 4].map(|degree| best(&|t| left(degree, t))), [Some(1.52), Some(1.61)]);
+    }
+
     #[test]
     fn no_error_grows() {
         for degree in 1..=DEGREES {
